@@ -48,6 +48,7 @@ fn main() -> ExitCode {
             Some("reused") => revoked_before_and_after(&world),
             Some("agree") => agree(&world),
             Some("threads") => threads_make_communicators(&world),
+            Some("alone") => alone(&world),
             Some("late") => return late(world),
             Some(seed) if seed.parse::<u64>().is_ok() => survive(&world, seed.parse().expect("a number")),
             part => panic!("{part:?} is no part"),
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ("a_communicator_of_one_is_revoked_as_any_other", || expect(&run("-n 2", "single"), 0, &[])),
         ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
+        ("a_communicator_of_one_waits_for_nobody", || everywhere("alone")),
         ("all_agree", || everywhere("agree")),
         ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
@@ -642,6 +644,25 @@ fn of_one(world: &World) {
 }
 
 /// Each thread uses communicators of its own: contexts stay separate, and no thread hangs.
+/// A thread makes a communicator of this rank alone while another one waits for all ranks, which wait for that.
+fn alone(world: &World) {
+    let alone = world.split_by_color(world.rank().0).expect("a part").expect("a member");
+    let ready = world.duplicate().expect("a duplicate");
+    thread::scope(|scope| {
+        if world.rank() == Rank(0) {
+            scope.spawn(|| world.duplicate().expect("a duplicate"));
+            thread::sleep(Duration::from_millis(100));
+            let twin = alone.duplicate().expect("a duplicate");
+            assert_eq!((twin.size(), twin.rank()), (1, Rank(0)));
+            twin.barrier().expect("a barrier of one");
+            ready.barrier().expect("a barrier");
+        } else {
+            ready.barrier().expect("a barrier");
+            world.duplicate().expect("a duplicate");
+        }
+    });
+}
+
 fn threads_make_communicators(world: &World) {
     let parents = [world.duplicate(), world.duplicate(), world.split_by_color(0).map(|all| all.expect("a member"))];
     let everyone = (0..world.size()).sum::<u32>();

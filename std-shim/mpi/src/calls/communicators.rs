@@ -390,7 +390,7 @@ pub fn create_from_members(comm: &Object<Comm>, members: &Group, tag: Tag) -> Ou
     let ranks: Vec<Rank> = members.iter().map(|rank| of.number(rank)).collect::<Option<_>>().ok_or(MPI_ERR_GROUP)?;
     let exchange = Exchange { comm, ranks, own: place.0 as usize, tag };
     let mut failed = None;
-    let made = library.raw_create(members.clone(), |proposal| {
+    let made = library.raw_create(members.clone(), tag.0, |proposal| {
         exchange.combine_all(proposal, &mut |_| Ok(())).map_err(|failure| {
             failed = Some(failure);
             unisono::collective::CollectiveError::Ended(failure)
@@ -483,7 +483,7 @@ fn connect(local: &Object<Comm>, leader: Rank, bridge: Option<(&Object<Comm>, Ra
     let world = crate::communicator::world_communicator().ok_or(MPI_ERR_COMM)?.library().group();
     let group = world.include(&both.iter().map(|rank| Rank(*rank)).collect::<Vec<_>>()).map_err(|_| MPI_ERR_COMM)?;
     let mut failed = None;
-    let made = local.library().raw_create(group, |proposal| {
+    let made = local.library().raw_create(group, tag.0, |proposal| {
         let mut join = |proposal: &mut ProposalBytes| -> Result<(), Failure> {
             let Some((across, peer)) = &across else { return Ok(()) };
             let other = across.swap(proposal, *peer, proposal.len()).map_err(|_| Failure::PeerFailed(*peer))?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW, WORLD, message_context};
+use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, CreationOrder, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
@@ -280,27 +280,37 @@ impl Communicator {
             Some(on_node) => on_node.may_begin(self)?,
             None => self.may_begin()?,
         }
-        self.agree_on_context_by(false, |proposal| {
-            if self.size == 1 {
-                return Ok(());
-            }
+        if self.size == 1 {
+            return self.reserve_alone();
+        }
+        let order = CreationOrder { parent: self.context, number: 0 };
+        self.agree_on_context_by(order, false, |proposal| {
             let operation = UserOperation::commutative(Proposal::combine);
             self.uncounted(|| self.all_reduce_in_place(core::slice::from_mut(proposal), operation))
         })
+    }
+
+    /// Reserves a context for a communicator of this rank alone.
+    fn reserve_alone(&self) -> Result<ReservedContext<'_>, CreateError> {
+        let mut process = self.shared.lock();
+        let (context, generation) = process.collectives.free_context().ok_or(CreateError::NoContext)?;
+        let agreed = AgreedContext { context, generation, shares_node: process.shares_its_node(), slot: None };
+        process.reserve(&agreed);
+        Ok(ReservedContext { agreed, parent: self, is_known: true })
     }
 
     /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
     /// the members of this communicator.
     pub(super) fn agree_on_context_by(
         &self,
+        order: CreationOrder,
         is_foreign: bool,
         mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
     ) -> Result<ReservedContext<'_>, CreateError> {
-        let parent = if is_foreign { WORLD } else { self.context };
         let mut first = 0;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(parent, first);
+            let offered = process.collectives.offer_contexts(order, first);
             let (settings, shares_node) = (process.choices.digest, process.shares_its_node());
             let proposer = if is_foreign { process.rank } else { self.rank };
             drop(process);
@@ -333,11 +343,11 @@ impl Communicator {
                     agreed
                 });
                 let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
-                process.collectives.withdraw_offer(parent, &offered, true, is_made);
+                process.collectives.withdraw_offer(order, &offered, true, is_made);
                 drop(process);
                 return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
             }
-            process.collectives.withdraw_offer(parent, &offered, false, true);
+            process.collectives.withdraw_offer(order, &offered, false, true);
             drop(process);
             if is_whole {
                 first += WINDOW;

@@ -10,6 +10,7 @@ use unisono_core::message::{Context, Pattern};
 
 use super::Communicator;
 use super::create::{CreateError, ProposalBytes};
+use crate::world::collective::engine::context::{CreationOrder, WORLD};
 use crate::world::collective::error::CollectiveError;
 use crate::world::group::Group;
 use crate::world::process::Process;
@@ -266,7 +267,8 @@ impl Communicator {
     }
 
     /// Makes a communicator of these ranks of the job, of which this process is one; no other ranks take part. It is no
-    /// collective of this communicator, and any thread may call it meanwhile. `reduce` combines a proposal with those of all other members, by
+    /// collective of this communicator, and any thread may call it meanwhile, each with a `number` of its own, which is
+    /// the same on all members. `reduce` combines a proposal with those of all other members, by
     /// [`raw_combine`](Self::raw_combine_proposals), and gives all of them the result.
     ///
     /// # Errors
@@ -274,10 +276,13 @@ impl Communicator {
     pub fn raw_create(
         &self,
         members: Group,
+        number: u32,
         mut reduce: impl FnMut(&mut ProposalBytes) -> Result<(), CollectiveError>,
     ) -> Result<Option<Self>, CreateError> {
         let is_foreign = members != self.members;
-        let mut reserved = self.agree_on_context_by(is_foreign, |proposal| {
+        let parent = if is_foreign { WORLD } else { self.context };
+        let order = CreationOrder { parent, number: number.saturating_add(1) };
+        let mut reserved = self.agree_on_context_by(order, is_foreign, |proposal| {
             let mut bytes = proposal.to_bytes();
             reduce(&mut bytes)?;
             proposal.read(&bytes);

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::Communicator;
 use super::create::first_slot;
-use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, WINDOW};
+use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, CreationOrder, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
@@ -141,10 +141,11 @@ impl Communicator {
     /// # Errors
     /// [`AgreeError`].
     pub fn shrink(&self) -> Result<Self, AgreeError> {
+        let order = CreationOrder { parent: self.context, number: 0 };
         let mut first = 0;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(self.context, first);
+            let offered = process.collectives.offer_contexts(order, first);
             let shares_node = process.shares_its_node();
             drop(process);
             let flags = u64::from(offered.is_exclusive) | u64::from(shares_node) << 1 | offered.slots << SLOTS_SHIFT;
@@ -164,7 +165,7 @@ impl Communicator {
                 Some(AgreedContext { context: (*context)?, generation, shares_node: flags & 2 != 0, slot: room })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
-            process.collectives.withdraw_offer(self.context, &offered, is_over, is_made);
+            process.collectives.withdraw_offer(order, &offered, is_over, is_made);
             drop(process);
             let (_, flags, _, failed) = found?;
             if let Some(agreed) = agreed {

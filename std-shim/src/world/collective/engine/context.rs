@@ -121,15 +121,24 @@ pub(in crate::world) struct Contexts {
     entries: Vec<ContextEntry>,
     /// The latest generation that this rank has taken part in.
     generation: u32,
-    /// Communicators from which others are being made, and whether one of them has been offered the free contexts.
-    creating: Vec<u32>,
-    is_offered: bool,
+    /// Communicators that are being made, and the first context of the window that is offered for one of them.
+    creating: Vec<CreationOrder>,
+    offered: Option<u32>,
     /// Ranks that failed, as was agreed.
     pub(in crate::world) agreed_failed: BTreeSet<Rank>,
     /// Whether messages may name a communicator that this rank does not know: one that it is making, or failed to make.
     is_expecting: bool,
     /// Revocations of communicators that this rank has not opened yet, with their senders.
     early_revocations: BTreeSet<(u32, Rank)>,
+}
+
+/// Which of several communicators that are being made at a time all ranks serve first: the least.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::world) struct CreationOrder {
+    /// The context of the communicator that it is made from.
+    pub(in crate::world) parent: u32,
+    /// A number that distinguishes those of one parent.
+    pub(in crate::world) number: u32,
 }
 
 /// What a rank offers to the members with which it makes a communicator.
@@ -151,7 +160,7 @@ impl Contexts {
             entries: Vec::new(),
             generation: 0,
             creating: Vec::new(),
-            is_offered: false,
+            offered: None,
             agreed_failed: BTreeSet::new(),
             is_expecting: false,
             early_revocations: BTreeSet::new(),
@@ -287,36 +296,56 @@ impl Contexts {
         is_reserved
     }
 
-    /// Offers free contexts for a communicator made from this one. Where several threads make communicators, all ranks
-    /// serve the parent with the lowest context first (as MPICH does), and contexts that are offered to one are not
-    /// offered to another.
+    /// Offers free contexts for a communicator. Where several threads make communicators, all ranks serve the one from
+    /// the lowest context first (as MPICH does), and contexts that are offered to one are not offered to another.
     pub(in crate::world) fn offer(
         &mut self,
-        (parent, first): (u32, u32),
+        (order, first): (CreationOrder, u32),
         slots: &mut CommunicatorSlots,
         is_busy: impl Fn(u32) -> bool,
     ) -> ContextOffer {
-        if !self.creating.contains(&parent) {
-            self.creating.push(parent);
+        if !self.creating.contains(&order) {
+            self.creating.push(order);
         }
         self.is_expecting = true;
-        let is_whole = !self.is_offered && self.creating.iter().min() == Some(&parent);
-        self.is_offered |= is_whole;
+        let is_whole = self.offered.is_none() && self.creating.iter().min() == Some(&order);
+        if is_whole {
+            self.offered = Some(first);
+        }
         let (free, slots) = if is_whole { (self.free_map(first, is_busy), slots.offer()) } else { ([0; _], 0) };
         ContextOffer { free, slots, is_exclusive: is_whole, generation: self.generation.wrapping_add(1) }
     }
 
     /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.
-    pub(in crate::world) fn take_back(&mut self, parent: u32, offered: &ContextOffer, is_over: bool, is_made: bool) {
-        self.is_offered &= !offered.is_exclusive;
+    pub(in crate::world) fn take_back(
+        &mut self,
+        order: CreationOrder,
+        offered: &ContextOffer,
+        is_over: bool,
+        is_made: bool,
+    ) {
+        if offered.is_exclusive {
+            self.offered = None;
+        }
         if is_over {
-            self.creating.retain(|other| *other != parent);
+            self.creating.retain(|other| *other != order);
             // After a failure, other members may have made the communicator.
             self.is_expecting &= !(is_made && self.creating.is_empty());
             let Self { early_revocations: early, entries: places, is_expecting, .. } = self;
             let is_reserved = |context: u32| matches!(places.get(context as usize), Some(ContextEntry::Reserved));
             early.retain(|(context, _)| *is_expecting || is_reserved(*context));
         }
+    }
+
+    /// A free context, and a generation, for a communicator of this rank alone, on which no other rank has to agree.
+    /// It is none of those that are offered meanwhile: their members may wait for what this thread does next.
+    pub(in crate::world) fn free_context(&mut self, is_busy: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        let offered = self.offered.map_or(0..0, |first| first..first + WINDOW);
+        let context = (WORLD + 1..CONTEXTS).filter(|context| !offered.contains(context)).find(|context| {
+            self.reap(*context, &is_busy);
+            matches!(self.entries.get(*context as usize), Some(ContextEntry::Free) | None)
+        })?;
+        Some((context, self.generation.wrapping_add(1)))
     }
 
     /// Nothing will be called on the communicator any more. Returns its slot and members, if it had a slot.
@@ -376,6 +405,17 @@ mod tests {
         assert!(contexts.free_map(0, |context| context == 1)[0] & 2 == 0, "busy");
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(1).is_none());
+    }
+
+    #[test]
+    fn a_rank_alone_takes_no_context_that_is_offered() {
+        let (mut contexts, mut slots) = (Contexts::new(), CommunicatorSlots::new(None));
+        contexts.begin((0, 0), Group::all(4), false, None);
+        let order = CreationOrder { parent: 0, number: 0 };
+        assert_eq!(contexts.free_context(|_| false), Some((1, 1)));
+        let offered = contexts.offer((order, 0), &mut slots, |_| false);
+        assert_eq!(contexts.free_context(|_| false), Some((WINDOW, 1)));
+        contexts.take_back(order, &offered, true, true);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
-use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, RECEIVE_STATUS, RetiredPeer};
+use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer};
 use super::group_message::{self, GroupMessage};
 use super::multicast_streams::MulticastStreams;
 use super::rdma_all_to_all::RdmaAllToAll;
@@ -495,27 +495,39 @@ impl CollectiveTable {
         self.failed.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
-    /// Offers the contexts from `first` on that are free for a communicator made from this one: no collective of theirs
-    /// and no transfer is under way.
-    pub(in crate::world) fn offer_contexts(&mut self, parent: u32, first: u32) -> ContextOffer {
-        let Self { active: running, transfers, contexts, communicator_slots, multicast, trees, .. } = self;
-        let running = running.iter().flatten().map(|running| running.executor.id().context);
-        let sending = multicast.busy_contexts().chain(trees.busy_contexts());
-        let mut busy: Vec<u32> = running.chain(transfers.contexts()).chain(sending).collect();
+    /// Offers the contexts from `first` on that are free for a communicator: no collective of theirs and no transfer is
+    /// under way.
+    pub(in crate::world) fn offer_contexts(&mut self, order: CreationOrder, first: u32) -> ContextOffer {
+        let busy = self.busy_contexts();
+        let Self { contexts, communicator_slots, .. } = self;
+        contexts.offer((order, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
+    }
+
+    /// A free context, and a generation, for a communicator of this rank alone.
+    pub(in crate::world) fn free_context(&mut self) -> Option<(u32, u32)> {
+        let busy = self.busy_contexts();
+        self.contexts.free_context(|context| busy.binary_search(&context).is_ok())
+    }
+
+    /// The contexts in which something is under way, sorted.
+    fn busy_contexts(&self) -> Vec<u32> {
+        let running = self.active.iter().flatten().map(|running| running.executor.id().context);
+        let sending = self.multicast.busy_contexts().chain(self.trees.busy_contexts());
+        let mut busy: Vec<u32> = running.chain(self.transfers.contexts()).chain(sending).collect();
         busy.sort_unstable();
-        contexts.offer((parent, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
+        busy
     }
 
     /// Withdraws an offer, as [`Contexts::take_back`] does. Where other members may have used it without this rank's
     /// knowledge, this rank stays out of its slots.
     pub(in crate::world) fn withdraw_offer(
         &mut self,
-        parent: u32,
+        order: CreationOrder,
         offered: &ContextOffer,
         is_over: bool,
         is_made: bool,
     ) {
-        self.contexts.take_back(parent, offered, is_over, is_made);
+        self.contexts.take_back(order, offered, is_over, is_made);
         if !is_made {
             self.communicator_slots.exclude(offered.slots);
         }
