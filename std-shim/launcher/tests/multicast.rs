@@ -1,15 +1,16 @@
 //! Broadcasts by multicast between the processes of a job. This program is their rank program, too.
 
+#[path = "program/death.rs"]
+mod death;
 mod program;
 
 use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Instant;
 
+use death::die_amid;
 use program::{expect, run};
-use rustix::process::{Signal, getpid, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, Rank, World};
 
@@ -17,8 +18,6 @@ use unisono::{Communicator, Rank, World};
 const ROUNDS: u32 = 40;
 /// Bytes of messages: none, less than a segment, several segments, and more than the window.
 const LENGTHS: [usize; 5] = [0, 1, 5_000, 50_000, 3_000_000];
-/// Longest time until a survivor detects a failure.
-const BOUND: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
@@ -179,22 +178,6 @@ fn differ(world: &World) {
 fn die(world: &World, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (victim, after) = (Rank(seed as u32 / 2), Duration::from_micros(random.u64(200..9000)));
-    if world.rank() == victim {
-        thread::spawn(move || {
-            thread::sleep(after);
-            kill_process(getpid(), Signal::KILL).expect("own process");
-        });
-    }
-    let (mut call, mut started) = (0_u32, Instant::now());
     let mut data = vec![7_u8; 20_000];
-    let error = loop {
-        started = started.max(Instant::now());
-        call += 1;
-        if let Err(error) = world.broadcast_into(&mut data, Rank(call % 2)) {
-            break error;
-        }
-    };
-    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
-    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
-    println!("named");
+    die_amid(world, victim, after, |call| world.broadcast_into(&mut data, Rank(call % 2)));
 }

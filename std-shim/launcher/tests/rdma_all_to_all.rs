@@ -1,20 +1,19 @@
 //! Alltoalls by remote writes, between the processes of a job. This program is their rank program, too.
 
+#[path = "program/death.rs"]
+mod death;
 mod program;
 
 use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Instant;
 
+use death::die_amid;
 use program::{expect, run};
-use rustix::process::{Signal, getpid, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, Rank, World};
 
-/// Longest time until a survivor detects a failure.
-const BOUND: Duration = Duration::from_secs(2);
 /// Elements of a block: one, some, and more than a datagram.
 const LENGTHS: [usize; 4] = [1, 100, 1000, 40_000];
 
@@ -157,24 +156,11 @@ fn differ(world: &World) {
 fn die(world: &World, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (victim, after) = (Rank(random.u32(..world.size())), Duration::from_micros(random.u64(200..20_000)));
-    if world.rank() == victim {
-        thread::spawn(move || {
-            thread::sleep(after);
-            kill_process(getpid(), Signal::KILL).expect("own process");
-        });
-    }
-    let (mut round, mut started) = (0_u32, Instant::now());
-    let error = loop {
-        started = started.max(Instant::now());
-        round += 1;
-        let elements = LENGTHS[round as usize % LENGTHS.len()];
+    die_amid(world, victim, after, |call| {
+        let (round, elements) = (call & 0x7f, LENGTHS[call as usize % LENGTHS.len()]);
         let mut taken = vec![0; elements * world.size() as usize];
-        match world.all_to_all_into(&given(world, round & 0x7f, elements), &mut taken) {
-            Ok(()) => check(world, round & 0x7f, elements, &taken),
-            Err(error) => break error,
-        }
-    };
-    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
-    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
-    println!("named");
+        world.all_to_all_into(&given(world, round, elements), &mut taken)?;
+        check(world, round, elements, &taken);
+        Ok(())
+    });
 }

@@ -1,23 +1,23 @@
 //! Barriers and allreduces on the trees of communicators, between the processes of a job. This program is their rank
 //! program, too.
 
+#[path = "program/death.rs"]
+mod death;
 mod program;
 
 use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use death::die_amid;
 use program::{expect, run};
-use rustix::process::{Signal, getpid, kill_process};
 use unisono::collective::{CollectiveError, SystemOperation, UserOperation};
 use unisono::{Rank, World};
 
 /// Calls of each kind with one late rank or two.
 const ROUNDS: u32 = 24;
-/// Longest time until a survivor detects a failure.
-const BOUND: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
@@ -239,25 +239,8 @@ fn differ(world: &World) {
 fn die(world: &World, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (victim, after) = (Rank(random.u32(..world.size())), Duration::from_micros(random.u64(200..5000)));
-    if world.rank() == victim {
-        thread::spawn(move || {
-            thread::sleep(after);
-            kill_process(getpid(), Signal::KILL).expect("own process");
-        });
-    }
-    let (mut call, mut started) = (0_u32, Instant::now());
-    let error = loop {
-        started = started.max(Instant::now());
-        call += 1;
-        let ended = match call % 3 {
-            0 => world.barrier(),
-            _ => world.all_reduce_in_place(&mut [call; 2], SystemOperation::max()),
-        };
-        if let Err(error) = ended {
-            break error;
-        }
-    };
-    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
-    assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
-    println!("named");
+    die_amid(world, victim, after, |call| match call % 3 {
+        0 => world.barrier(),
+        _ => world.all_reduce_in_place(&mut [call; 2], SystemOperation::max()),
+    });
 }
