@@ -249,11 +249,15 @@ impl Process {
             if running.ended.is_some() {
                 return;
             }
-            let (is_tree, is_multicast) = (running.executor.tree().is_some(), running.executor.multicast().is_some());
-            if is_tree && !self.enter_tree(collective) || is_multicast && !self.enter_multicast(now, collective) {
+            let has_entered = match running.executor {
+                Machine::Schedule(_) => true,
+                Machine::Tree(_) => self.enter_tree(collective),
+                Machine::Multicast(_) => self.enter_multicast(now, collective),
+                Machine::Rdma(_) => self.write_blocks(now, collective),
+            };
+            if !has_entered {
                 return;
             }
-            self.write_blocks(now, collective);
             let Some(running) = self.collectives.get_mut(collective) else { return };
             let turn = running.advance(self.transport.regions.get_mut());
             let context = running.executor.id().context;

@@ -22,32 +22,30 @@ impl Process {
     /// Starts the exchange of a call that was started, if remote writes execute it: an allgather of the keys, or a
     /// barrier where all ranks have them. If that fails, the call has ended.
     pub(super) fn start_exchange(&mut self, now: u64, collective: u32) {
-        let running = self.collectives.get_mut(collective);
-        if running.is_some_and(|running| running.executor.rdma().is_some_and(RdmaAllToAll::is_exchanging))
-            && let Err(context) = self.try_exchange(now, collective)
+        let Some(running) = self.collectives.get_mut(collective) else { return };
+        let context = running.executor.id().context;
+        if running.executor.rdma().is_some_and(RdmaAllToAll::is_exchanging)
+            && self.try_exchange(now, collective).is_none()
         {
             self.fail_locally(context);
         }
     }
 
-    /// Starts it; the error is the context that has to fail.
-    fn try_exchange(&mut self, now: u64, collective: u32) -> Result<(), u32> {
-        let Some(running) = self.collectives.get_mut(collective) else { return Ok(()) };
+    /// Starts it. `None`: there is no memory, or no region.
+    fn try_exchange(&mut self, now: u64, collective: u32) -> Option<()> {
+        let running = self.collectives.get_mut(collective)?;
         let (id, output, agreed, number) = (running.executor.id(), running.output, running.context, running.call);
         let plan = running.executor.plan();
         let (rank, size, bytes) = (plan.rank(), plan.size(), plan.bytes().saturating_mul(plan.size() as usize));
         let (kind, own, exposed) = match running.executor.rdma().and_then(|call| call.key) {
             Some(_) => (CollectiveKind::Barrier, 0, None),
-            None => {
-                let exposed = self.expose_output(collective, output, bytes);
-                (CollectiveKind::Allgather, OUTPUT, Some(exposed.ok_or(id.context)?))
-            }
+            None => (CollectiveKind::Allgather, OUTPUT, Some(self.expose_output(collective, output, bytes)?)),
         };
         let (regions, all) = (self.transport.regions.get_mut(), own.saturating_mul(size as usize));
         let block = self.collectives.scratch.allocate(own + all, regions);
         let part = block.and_then(|block| Some((block, block.part(u32::try_from(own + all).ok()?))));
         let start = part.and_then(|(block, part)| Some((block, regions.address(part)?.adjacent()?)));
-        let (block, start) = start.ok_or(id.context)?;
+        let (block, start) = start?;
         if let (Some(exposed), Some(to)) = (exposed, regions.address(block.part(OUTPUT as u32))) {
             // SAFETY: the block was allocated just now, and nobody else uses it.
             unsafe { to.write(&exposed.encode()) };
@@ -70,11 +68,11 @@ impl Process {
         let prepared = unsafe {
             self.prepare_collective((id.context, false), &spec, Shape::default(), buffers.0, buffers.1, &mut None)
         };
-        let exchange = prepared.map_err(|_| {
+        let Ok(exchange) = prepared else {
             self.collectives.scratch.release(block, self.transport.regions.get_mut());
-            id.context
-        })?;
-        let Some(running) = self.collectives.get_mut(exchange) else { return Ok(()) };
+            return None;
+        };
+        let running = self.collectives.get_mut(exchange)?;
         running.exchange = Some(Exchange { of: collective, block });
         // Ranks whose calls differ find out by the messages of the exchange.
         running.context = id.context << 16 | mix(running.context, agreed) & 0xffff;
@@ -83,7 +81,7 @@ impl Process {
         if let Some(of) = self.collectives.contexts.get_mut(id.context) {
             of.last.verb = CollectiveKind::Alltoall;
         }
-        Ok(())
+        Some(())
     }
 
     /// Lets the other ranks write into the output of a call. `None`: there are too many regions.
@@ -138,8 +136,8 @@ impl Process {
         self.collectives.enqueue(of);
     }
 
-    /// Starts the writes of a call for which there is room.
-    pub(super) fn write_blocks(&mut self, now: u64, collective: u32) {
+    /// Starts the writes of a call for which there is room. Returns false if the context has failed.
+    pub(super) fn write_blocks(&mut self, now: u64, collective: u32) -> bool {
         while let Some(running) = self.collectives.get_mut(collective)
             && let Some(call) = running.executor.rdma()
             && let Some(NextWrite { to: member, key: region, has_block, announces }) = call.next_write()
@@ -148,7 +146,7 @@ impl Process {
                 (running.executor.id(), running.executor.plan().rank(), running.input, running.output);
             let bytes = running.executor.plan().bytes();
             let block = |of: Member| bytes.saturating_mul(of.0 as usize);
-            let Ok(length) = u32::try_from(bytes) else { return };
+            let Ok(length) = u32::try_from(bytes) else { return false };
             let from = Span { region: input, offset: block(member), bytes: if has_block { length } else { 0 } };
             if member == own {
                 let regions = self.transport.regions.get_mut();
@@ -159,20 +157,27 @@ impl Process {
                 }
             } else {
                 let of = self.collectives.contexts.get(id.context);
-                let Some(rank) = of.and_then(|of| of.members.world_rank(Rank(member.0))) else { return };
+                let Some(rank) = of.and_then(|of| of.members.world_rank(Rank(member.0))) else { return false };
                 let at = RemoteSpan { region, offset: block(own) as u64 };
                 let request = RmaRequest::Write { from, immediate: announces.then(|| immediate(id)) };
                 let end = CallEnd::Block(BlockWrite { collective, id, announces });
                 match self.start_remote(0, rank, at, request, CallMemory::Nothing, end) {
                     Ok(_) => {}
-                    Err(StartError::Full) => return self.remote_access.wait_for_room(collective),
-                    Err(StartError::Failed(_)) => return self.fail_missing(now, rank.into(), id.context),
+                    Err(StartError::Full) => {
+                        self.remote_access.wait_for_room(collective);
+                        return true;
+                    }
+                    Err(StartError::Failed(_)) => {
+                        self.fail_missing(now, rank.into(), id.context);
+                        return false;
+                    }
                 }
             }
             if let Some(call) = self.collectives.get_mut(collective).and_then(|running| running.executor.rdma_mut()) {
                 call.begin_next();
             }
         }
+        true
     }
 
     /// A write has ended. One that was refused, or whose target is gone, completes nothing: the call ends when this rank

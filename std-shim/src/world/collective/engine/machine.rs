@@ -113,47 +113,29 @@ impl Machine {
 
     /// The call, if it is a broadcast by multicast.
     pub(in crate::world) const fn multicast(&self) -> Option<&MulticastCall> {
-        match self {
-            Self::Schedule(_) | Self::Tree(_) | Self::Rdma(_) => None,
-            Self::Multicast(call) => Some(call),
-        }
+        if let Self::Multicast(call) = self { Some(call) } else { None }
     }
 
     pub(in crate::world) const fn multicast_mut(&mut self) -> Option<&mut MulticastCall> {
-        match self {
-            Self::Schedule(_) | Self::Tree(_) | Self::Rdma(_) => None,
-            Self::Multicast(call) => Some(call),
-        }
+        if let Self::Multicast(call) = self { Some(call) } else { None }
     }
 
     /// The call, if a tree executes it.
     pub(in crate::world) const fn tree(&self) -> Option<&TreeCall> {
-        match self {
-            Self::Schedule(_) | Self::Multicast(_) | Self::Rdma(_) => None,
-            Self::Tree(call) => Some(call),
-        }
+        if let Self::Tree(call) = self { Some(call) } else { None }
     }
 
     pub(in crate::world) const fn tree_mut(&mut self) -> Option<&mut TreeCall> {
-        match self {
-            Self::Schedule(_) | Self::Multicast(_) | Self::Rdma(_) => None,
-            Self::Tree(call) => Some(call),
-        }
+        if let Self::Tree(call) = self { Some(call) } else { None }
     }
 
     /// The call, if remote writes execute it.
     pub(in crate::world) const fn rdma(&self) -> Option<&RdmaAllToAll> {
-        match self {
-            Self::Schedule(_) | Self::Multicast(_) | Self::Tree(_) => None,
-            Self::Rdma(call) => Some(call),
-        }
+        if let Self::Rdma(call) = self { Some(call) } else { None }
     }
 
     pub(in crate::world) const fn rdma_mut(&mut self) -> Option<&mut RdmaAllToAll> {
-        match self {
-            Self::Schedule(_) | Self::Multicast(_) | Self::Tree(_) => None,
-            Self::Rdma(call) => Some(call),
-        }
+        if let Self::Rdma(call) = self { Some(call) } else { None }
     }
 }
 
