@@ -48,6 +48,7 @@ pub struct Snapshot {
     streams: StreamCounters,
     trees: TreeCounters,
     native: [u64; 2],
+    blocks_written: u64,
     /// System calls that sent, and that received.
     calls: [u64; 2],
 }
@@ -105,6 +106,7 @@ impl Snapshot {
             &["posted", "failed"],
             &native,
         ));
+        each((OneSided, "Blocks of alltoalls written to others.", "blocks_written", &[""], &[self.blocks_written]));
     }
 
     /// The value of a statistic, by its place in [`statistics`].
@@ -147,6 +149,7 @@ impl World {
             streams: process.stream_counters(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
+            blocks_written: process.remote_access.blocks_written,
             calls: [self.udp_counters.send_calls.get(), self.udp_counters.receive_calls.get()],
         }
     }
@@ -168,6 +171,6 @@ mod tests {
         snapshot.counters.dropped[DropReason::Refused as usize] = 4;
         let values = ["operations", "native_failed", "dropped_refused"].map(|name| snapshot.value(place(name)));
         assert_eq!(values, [Some(3), Some(5), Some(4)]);
-        assert_eq!((snapshot.value(all.len() - 1), snapshot.value(all.len())), (Some(5), None));
+        assert_eq!((snapshot.value(all.len() - 2), snapshot.value(all.len())), (Some(5), None));
     }
 }
