@@ -276,7 +276,7 @@ fn this_thread() -> usize {
     thread
 }
 
-/// As above.
+/// An id of the calling thread, where the processor has no instruction for it.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 fn this_thread() -> usize {
