@@ -578,6 +578,8 @@ impl World {
         let is_flushed = self.close(Some(Instant::now() + LEAVE_TIMEOUT));
         self.publish_stats();
         self.shared.with_process(|process| {
+            // A rank that never met this one may wait for it.
+            process.transport.endpoint.contact_all();
             if is_flushed {
                 process.transport.endpoint.shutdown();
             } else {

@@ -24,6 +24,16 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
     }
 
+    /// Counts every live peer as contacted: [`shutdown`](Self::shutdown) and [`abort`](Self::abort) notify them all. For
+    /// a rank that leaves while peers that it never met may wait for it.
+    pub fn contact_all(&mut self) {
+        for peer in self.peers.as_mut() {
+            if peer.is_alive() {
+                peer.set(PeerFlags::CONTACTED);
+            }
+        }
+    }
+
     /// Aborts: sends Abort to every contacted peer, even to those that were sent a Bye, so that none of them waits. No
     /// more data are sent: memory is free as soon as the device has completed the postings.
     pub fn abort(&mut self) {

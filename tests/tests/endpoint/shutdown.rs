@@ -83,3 +83,28 @@ fn end_of_an_incarnation_is_reported_after_the_next_began() {
     node.endpoint.fail(2 * SECOND, peer);
     assert_eq!(node.endpoint.poll_event(2 * SECOND), Some(Event::PeerFailed(peer)));
 }
+
+#[test]
+fn a_rank_that_leaves_notifies_those_that_it_never_met() {
+    let end = |contacts_all: bool, aborts: bool| {
+        let network = Network::new(3, Config::default());
+        let mut nodes = job::<64>(&network, 3, |_, _| {});
+        nodes[0].send(NodeId(1), b"a start").expect("room");
+        run(&network, &mut nodes, SECOND, |_, _| {});
+        if contacts_all {
+            nodes[0].endpoint.contact_all();
+        }
+        if aborts {
+            nodes[0].endpoint.abort()
+        } else {
+            nodes[0].endpoint.shutdown()
+        }
+        nodes[0].wake();
+        run(&network, &mut nodes, 2 * SECOND, |_, _| {});
+        assert!(nodes[0].endpoint.is_closed());
+        [1, 2].map(|node: usize| nodes[node].endpoint.peer_state(NodeId(0).into()))
+    };
+    assert_eq!(end(true, false), [PeerState::Finished; 2]);
+    assert_eq!(end(true, true), [PeerState::Failed; 2]);
+    assert_eq!(end(false, false), [PeerState::Finished, PeerState::Alive]);
+}
