@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             Some("agree") => agree(&world),
             Some("threads") => threads_make_communicators(&world),
             Some("alone") => alone(&world),
+            Some("overtaken") => overtaken(&world),
             Some("late") => return late(world),
             Some(seed) if seed.parse::<u64>().is_ok() => survive(&world, seed.parse().expect("a number")),
             part => panic!("{part:?} is no part"),
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         ("a_revocation_is_of_one_communicator", || everywhere("reused")),
         ("threads_make_communicators_at_once", || everywhere("threads")),
         ("a_communicator_of_one_waits_for_nobody", || everywhere("alone")),
+        ("one_that_awaits_a_member_holds_up_no_other_communicator", || everywhere("overtaken")),
         ("all_agree", || everywhere("agree")),
         ("survivors_shrink_and_go_on", survivors_shrink_and_go_on),
         ("misuse_is_a_typed_error", misuse_is_a_typed_error),
@@ -659,6 +661,22 @@ fn alone(world: &World) {
         } else {
             ready.barrier().expect("a barrier");
             world.duplicate().expect("a duplicate");
+        }
+    });
+}
+
+/// The other ranks duplicate the first communicator when they have a duplicate of the second.
+fn overtaken(world: &World) {
+    let [first, second] = [(); 2].map(|()| world.duplicate().expect("a duplicate"));
+    let check = |made: Result<Communicator, CreateError>| made.expect("a duplicate").barrier().expect("a barrier");
+    thread::scope(|scope| {
+        if world.rank() == Rank(0) {
+            scope.spawn(|| check(first.duplicate()));
+            thread::sleep(Duration::from_millis(100));
+            check(second.duplicate());
+        } else {
+            check(second.duplicate());
+            check(first.duplicate());
         }
     });
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
-use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, CreationOrder, WINDOW, message_context};
+use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
@@ -307,10 +307,10 @@ impl Communicator {
         is_foreign: bool,
         mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
     ) -> Result<ReservedContext<'_>, CreateError> {
-        let mut first = 0;
+        let mut round = Round::Gather;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(order, first);
+            let offered = process.collectives.offer_contexts(order, round);
             let (settings, shares_node) = (process.choices.digest, process.shares_its_node());
             let proposer = if is_foreign { process.rank } else { self.rank };
             drop(process);
@@ -328,11 +328,10 @@ impl Communicator {
             let found = match reduced {
                 Err(error) => Some(Err(error.into())),
                 Ok(()) if terms.differs != NOBODY => Some(Err(CreateError::Differs(Rank(terms.differs as u32)))),
-                Ok(()) => terms.lowest_free().map(|free| Ok(first + free)),
+                Ok(()) => terms.lowest_free().map(|free| Ok(round.first() + free)),
             };
-            let is_whole = terms.is_exclusive != 0;
-            let is_last = is_whole && first + WINDOW >= CONTEXTS;
-            let found = found.or_else(|| is_last.then_some(Err(CreateError::NoContext)));
+            let next = round.next(terms.is_exclusive != 0);
+            let found = found.or_else(|| next.is_none().then_some(Err(CreateError::NoContext)));
             let mut process = self.shared.lock();
             if let Some(found) = found {
                 let agreed = found.map(|context| {
@@ -349,9 +348,7 @@ impl Communicator {
             }
             process.collectives.withdraw_offer(order, &offered, false, true);
             drop(process);
-            if is_whole {
-                first += WINDOW;
-            }
+            round = next.ok_or(CreateError::NoContext)?;
         }
     }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::Communicator;
 use super::create::first_slot;
-use crate::world::collective::engine::context::{AgreedContext, CONTEXTS, CreationOrder, WINDOW};
+use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW};
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
@@ -142,10 +142,10 @@ impl Communicator {
     /// [`AgreeError`].
     pub fn shrink(&self) -> Result<Self, AgreeError> {
         let order = CreationOrder { parent: self.context, number: 0 };
-        let mut first = 0;
+        let mut round = Round::Gather;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(order, first);
+            let offered = process.collectives.offer_contexts(order, round);
             let shares_node = process.shares_its_node();
             drop(process);
             let flags = u64::from(offered.is_exclusive) | u64::from(shares_node) << 1 | offered.slots << SLOTS_SHIFT;
@@ -154,12 +154,14 @@ impl Communicator {
             let found = decided.map(|(AgreementOutcome { words, maximum: most, .. }, failed)| {
                 let (free, flags) = words.split_at_checked(FREE_WORDS).unwrap_or_default();
                 let (flags, mut windows) = (flags.first().copied().unwrap_or(0), (0_u32..).step_by(64).zip(free));
-                let free = windows.find(|(_, word)| **word != 0).map(|(at, word)| first + at + word.trailing_zeros());
+                let free =
+                    windows.find(|(_, word)| **word != 0).map(|(at, word)| round.first() + at + word.trailing_zeros());
                 (free, flags, most, failed)
             });
             let mut process = self.shared.lock();
             let is_made = found.is_ok();
-            let is_over = !matches!(&found, Ok((None, flags, ..)) if flags & 1 == 0 || first + WINDOW < CONTEXTS);
+            let next = found.as_ref().ok().and_then(|(_, flags, ..)| round.next(flags & 1 != 0));
+            let is_over = next.is_none() || !matches!(found, Ok((None, ..)));
             let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
                 let (generation, room) = (*generation, first_slot(flags >> SLOTS_SHIFT, *generation));
                 Some(AgreedContext { context: (*context)?, generation, shares_node: flags & 2 != 0, slot: room })
@@ -167,7 +169,7 @@ impl Communicator {
             agreed.iter().for_each(|agreed| process.reserve(agreed));
             process.collectives.withdraw_offer(order, &offered, is_over, is_made);
             drop(process);
-            let (_, flags, _, failed) = found?;
+            let (.., failed) = found?;
             if let Some(agreed) = agreed {
                 let living = self.members.difference(&failed);
                 let own = self.members.world_rank(self.rank).and_then(|own| living.number(own));
@@ -178,12 +180,7 @@ impl Communicator {
                 };
                 return Ok(self.open(agreed, living, rank));
             }
-            if is_over {
-                return Err(AgreeError::NoContext);
-            }
-            if flags & 1 != 0 {
-                first += WINDOW;
-            }
+            round = next.ok_or(AgreeError::NoContext)?;
         }
     }
 

@@ -121,9 +121,12 @@ pub(in crate::world) struct Contexts {
     entries: Vec<ContextEntry>,
     /// The latest generation that this rank has taken part in.
     generation: u32,
-    /// Communicators that are being made, and the first context of the window that is offered for one of them.
-    creating: Vec<CreationOrder>,
+    /// Communicators that are being made.
+    creating: Vec<Creation>,
+    /// The first context of the window that is offered for the one whose turn it is.
     offered: Option<u32>,
+    /// Whether the first window is offered for one whose members may not all have called yet.
+    is_offered_early: bool,
     /// Ranks that failed, as was agreed.
     pub(in crate::world) agreed_failed: BTreeSet<Rank>,
     /// Whether messages may name a communicator that this rank does not know: one that it is making, or failed to make.
@@ -141,14 +144,53 @@ pub(in crate::world) struct CreationOrder {
     pub(in crate::world) number: u32,
 }
 
+/// A communicator that is being made.
+#[derive(Clone, Copy, Debug)]
+struct Creation {
+    order: CreationOrder,
+    /// Whether all members are known to have called.
+    has_gathered: bool,
+}
+
+/// A round of the members' agreement on a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) enum Round {
+    /// The first one. A member may call late, or wait for another communicator before it does: nothing else waits for
+    /// this round.
+    Gather,
+    /// All members have called. Contexts from this one on are offered, for one communicator after the other.
+    From(u32),
+}
+
+impl Round {
+    /// The first context that it may offer.
+    pub(in crate::world) const fn first(self) -> u32 {
+        match self {
+            Self::Gather => 0,
+            Self::From(first) => first,
+        }
+    }
+
+    /// The round after one in which no offered context was free at all members. `is_exclusive`: all members offered
+    /// theirs. `None`: no context is left.
+    pub(in crate::world) fn next(self, is_exclusive: bool) -> Option<Self> {
+        match self {
+            Self::Gather => Some(Self::From(0)),
+            Self::From(first) if is_exclusive => Some(first + WINDOW).filter(|next| *next < CONTEXTS).map(Self::From),
+            Self::From(_) => Some(self),
+        }
+    }
+}
+
 /// What a rank offers to the members with which it makes a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) struct ContextOffer {
-    /// Free contexts of a window; none unless `is_whole`.
+    round: Round,
+    /// Free contexts of a window; none unless `is_exclusive`.
     pub(in crate::world) free: [u64; WINDOW as usize / 64],
     /// Free communicator slots.
     pub(in crate::world) slots: u64,
-    /// Whether no other thread is making a communicator from another one.
+    /// Whether they are offered for no other communicator.
     pub(in crate::world) is_exclusive: bool,
     /// Greater than the generations of all communicators that this rank has been a member of.
     pub(in crate::world) generation: u32,
@@ -161,6 +203,7 @@ impl Contexts {
             generation: 0,
             creating: Vec::new(),
             offered: None,
+            is_offered_early: false,
             agreed_failed: BTreeSet::new(),
             is_expecting: false,
             early_revocations: BTreeSet::new(),
@@ -296,24 +339,46 @@ impl Contexts {
         is_reserved
     }
 
-    /// Offers free contexts for a communicator. Where several threads make communicators, all ranks serve the one from
-    /// the lowest context first (as MPICH does), and contexts that are offered to one are not offered to another.
+    /// Offers free contexts for a communicator, to no two at a time. Those whose members have all called are served one
+    /// after the other, at all ranks from the least on. One whose members may not all have called yet gets the first
+    /// window if that is not offered, and holds up no other (as in MPICH's nonblocking duplicates).
     pub(in crate::world) fn offer(
         &mut self,
-        (order, first): (CreationOrder, u32),
+        (order, round): (CreationOrder, Round),
         slots: &mut CommunicatorSlots,
         is_busy: impl Fn(u32) -> bool,
     ) -> ContextOffer {
-        if !self.creating.contains(&order) {
-            self.creating.push(order);
+        let has_gathered = round != Round::Gather;
+        match self.creating.iter_mut().find(|creation| creation.order == order) {
+            Some(creation) => creation.has_gathered = has_gathered,
+            None => self.creating.push(Creation { order, has_gathered }),
         }
         self.is_expecting = true;
-        let is_whole = self.offered.is_none() && self.creating.iter().min() == Some(&order);
-        if is_whole {
-            self.offered = Some(first);
+        let (has_slots, is_exclusive) = match round {
+            Round::Gather => (self.offered.is_none(), !self.is_offered_early && self.offered != Some(0)),
+            Round::From(_) => (!self.is_offered_early, self.offered.is_none() && self.next_creation() == Some(order)),
+        };
+        let mut free = [0; _];
+        match round {
+            _ if !is_exclusive => {}
+            Round::Gather => {
+                self.is_offered_early = true;
+                free = self.free_map(0, is_busy);
+            }
+            Round::From(first) => {
+                self.offered = Some(first);
+                if first != 0 || !self.is_offered_early {
+                    free = self.free_map(first, is_busy);
+                }
+            }
         }
-        let (free, slots) = if is_whole { (self.free_map(first, is_busy), slots.offer()) } else { ([0; _], 0) };
-        ContextOffer { free, slots, is_exclusive: is_whole, generation: self.generation.wrapping_add(1) }
+        let slots = if is_exclusive && has_slots { slots.offer() } else { 0 };
+        ContextOffer { round, free, slots, is_exclusive, generation: self.generation.wrapping_add(1) }
+    }
+
+    /// The least of the communicators whose members have all called.
+    fn next_creation(&self) -> Option<CreationOrder> {
+        self.creating.iter().filter(|creation| creation.has_gathered).map(|creation| creation.order).min()
     }
 
     /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.
@@ -324,11 +389,13 @@ impl Contexts {
         is_over: bool,
         is_made: bool,
     ) {
-        if offered.is_exclusive {
-            self.offered = None;
+        match offered.round {
+            _ if !offered.is_exclusive => {}
+            Round::Gather => self.is_offered_early = false,
+            Round::From(_) => self.offered = None,
         }
         if is_over {
-            self.creating.retain(|other| *other != order);
+            self.creating.retain(|creation| creation.order != order);
             // After a failure, other members may have made the communicator.
             self.is_expecting &= !(is_made && self.creating.is_empty());
             let Self { early_revocations: early, entries: places, is_expecting, .. } = self;
@@ -340,8 +407,10 @@ impl Contexts {
     /// A free context, and a generation, for a communicator of this rank alone, on which no other rank has to agree.
     /// It is none of those that are offered meanwhile: their members may wait for what this thread does next.
     pub(in crate::world) fn free_context(&mut self, is_busy: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
-        let offered = self.offered.map_or(0..0, |first| first..first + WINDOW);
-        let context = (WORLD + 1..CONTEXTS).filter(|context| !offered.contains(context)).find(|context| {
+        let first = self.is_offered_early.then_some(0);
+        let offered = [first, self.offered].map(|first| first.map_or(0..0, |first| first..first + WINDOW));
+        let is_offered = |context: &u32| offered.iter().any(|window| window.contains(context));
+        let context = (WORLD + 1..CONTEXTS).filter(|context| !is_offered(context)).find(|context| {
             self.reap(*context, &is_busy);
             matches!(self.entries.get(*context as usize), Some(ContextEntry::Free) | None)
         })?;
@@ -413,9 +482,38 @@ mod tests {
         contexts.begin((0, 0), Group::all(4), false, None);
         let order = CreationOrder { parent: 0, number: 0 };
         assert_eq!(contexts.free_context(|_| false), Some((1, 1)));
-        let offered = contexts.offer((order, 0), &mut slots, |_| false);
-        assert_eq!(contexts.free_context(|_| false), Some((WINDOW, 1)));
-        contexts.take_back(order, &offered, true, true);
+        for round in [Round::Gather, Round::From(0)] {
+            let offered = contexts.offer((order, round), &mut slots, |_| false);
+            assert_eq!(contexts.free_context(|_| false), Some((WINDOW, 1)));
+            contexts.take_back(order, &offered, true, true);
+        }
+    }
+
+    #[test]
+    fn one_that_awaits_a_member_holds_up_no_other() {
+        let (mut contexts, mut slots) = (Contexts::new(), CommunicatorSlots::new(None));
+        contexts.begin((0, 0), Group::all(4), false, None);
+        let [first, second, third] = [0, 1, 2].map(|number| CreationOrder { parent: 0, number });
+        let mut offer = |order, round| contexts.offer((order, round), &mut slots, |_| false);
+        let early = offer(first, Round::Gather);
+        assert!(early.is_exclusive && early.free[0] == !1 && early.slots != 0);
+        let late = offer(second, Round::Gather);
+        assert!(!late.is_exclusive && late.free == [0; _]);
+        let turn = offer(second, Round::From(0));
+        assert!(turn.is_exclusive && turn.free == [0; _] && turn.slots == 0, "the first one may get these");
+        let other = offer(third, Round::From(0));
+        assert!(!other.is_exclusive, "another one's turn");
+        contexts.take_back(second, &turn, false, true);
+        let next = contexts.offer((second, Round::From(WINDOW)), &mut slots, |_| false);
+        assert!(next.is_exclusive && next.free == [u64::MAX; _]);
+        contexts.take_back(second, &next, true, true);
+        contexts.take_back(first, &early, false, true);
+        let last = contexts.offer((third, Round::From(0)), &mut slots, |_| false);
+        assert!(last.is_exclusive && last.free[0] == !1 && last.slots != 0);
+        assert!(!contexts.offer((second, Round::Gather), &mut slots, |_| false).is_exclusive, "offered to the third");
+        assert!(!contexts.offer((first, Round::From(0)), &mut slots, |_| false).is_exclusive, "after the third");
+        contexts.take_back(third, &last, true, true);
+        assert!(contexts.offer((first, Round::From(0)), &mut slots, |_| false).is_exclusive);
     }
 
     #[test]

@@ -19,7 +19,9 @@ use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
 use super::active_collective::{ActiveCollective, CollectiveName};
-use super::context::{ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer};
+use super::context::{
+    ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer, Round,
+};
 use super::group_message::{self, GroupMessage};
 use super::multicast_streams::MulticastStreams;
 use super::rdma_all_to_all::RdmaAllToAll;
@@ -497,10 +499,10 @@ impl CollectiveTable {
 
     /// Offers the contexts from `first` on that are free for a communicator: no collective of theirs and no transfer is
     /// under way.
-    pub(in crate::world) fn offer_contexts(&mut self, order: CreationOrder, first: u32) -> ContextOffer {
+    pub(in crate::world) fn offer_contexts(&mut self, order: CreationOrder, round: Round) -> ContextOffer {
         let busy = self.busy_contexts();
         let Self { contexts, communicator_slots, .. } = self;
-        contexts.offer((order, first), communicator_slots, |context| busy.binary_search(&context).is_ok())
+        contexts.offer((order, round), communicator_slots, |context| busy.binary_search(&context).is_ok())
     }
 
     /// A free context, and a generation, for a communicator of this rank alone.
