@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs the programs of MPICH's test/mpi as their testlists say, and prints what passes per folder.
 
-    mpich.py BUILD SOURCE --start 'COMMAND with {n}' [--most N] [--out FILE] [--against FILE] FOLDER…
+    mpich.py BUILD SOURCE --start 'COMMAND with {n}' [--most N] [--out FILE] [--against FOLDER] FOLDER…
 
 BUILD is the configured folder in which the programs were built, SOURCE the folder test/mpi of MPICH. `{n}` in the command
 is the number of ranks. A program passes if it prints ` No Errors` and nothing that looks like an error, or if it fails as
-its line expects. With --against, only programs that passed in that earlier run count, and those that fail here are listed.
-Exits with 1 if there are any.
+its line expects. With --against, only programs that passed in earlier runs count, whose --out files are in that folder,
+and those that fail here are listed. Exits with 1 if there are any.
 """
 
 import argparse
@@ -82,7 +82,11 @@ def main():
     parser.add_argument("--show", action="store_true")
     parser.add_argument("folders", nargs="+")
     options = parser.parse_args()
-    reference = json.loads(options.against.read_text()) if options.against else None
+    reference = None
+    if options.against:
+        reference = {}
+        for path in options.against.glob("*.json"):
+            reference.update(json.loads(path.read_text()))
     results, worse = {}, []
     lines = options.exceptions.read_text().splitlines() if options.exceptions else []
     exceptions = {line.split("#")[0].strip() for line in lines}
