@@ -14,6 +14,7 @@
 //!   is reserved for it, the target asks for the request again. So a requester holds no memory of a target before it
 //!   asks, and never more than the pool. Its limit of unanswered requests falls to one, and grows by one per answer.
 //! - **Long reads** are answered by placement into memory that the reader granted, others by one message.
+//! - **Blocks** at a constant distance ([`stride`]) are read and updated by one request, through a staging slot.
 //! - **Flush** is answered after all earlier writes were placed, or refused and reported.
 //! - **Answers go first**: a request of this process never delays the answer to one of a peer.
 //!
@@ -33,6 +34,7 @@ pub mod atomic;
 pub mod header;
 pub mod operation;
 pub mod region;
+pub mod stride;
 
 mod initiator;
 mod target;
@@ -55,6 +57,7 @@ use self::atomic::AtomicOperation;
 use self::header::{ElementUpdate, ReadPlacement, RmaBytes, RmaHeader};
 use self::initiator::Initiator;
 use self::region::Refusal;
+use self::stride::Stride;
 use self::target::Target;
 
 /// What the host does with a message.
@@ -84,7 +87,7 @@ pub enum Owner {
     Entry(u16),
 }
 
-/// An update that the host executes: the machine touches no memory.
+/// What the host executes: the machine touches no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Execution {
     /// Updates the word, atomically for all executors of this memory.
@@ -97,6 +100,15 @@ pub enum Execution {
         update: ElementUpdate,
         /// Whether the old values are returned.
         fetch: bool,
+        /// The blocks of memory that the elements lie in, the first one at its start; `None`: they are adjacent.
+        stride: Option<Stride>,
+    },
+    /// Copies blocks of memory, the first one at its start, to the staging slot.
+    Gather {
+        /// The slot.
+        into: Span,
+        /// The blocks.
+        stride: Stride,
     },
 }
 
@@ -136,13 +148,13 @@ pub enum Action {
         /// What its completion ends.
         owner: Owner,
     },
-    /// Executes an update, and reports it to [`handle_executed`](Rma::handle_executed).
+    /// Executes a request, and reports it to [`handle_executed`](Rma::handle_executed).
     Execute {
         /// The entry that waits for it.
         entry: u16,
-        /// The memory.
+        /// The memory, from the first byte to the last.
         at: Span,
-        /// The update.
+        /// What to execute.
         what: Execution,
     },
     /// Nothing: the host polls again.
@@ -265,7 +277,7 @@ impl<S: RmaStorage> Rma<S> {
         self.initiator.handle_placed(operation, bytes);
     }
 
-    /// An update was executed: of an atomic operation, with the old value.
+    /// A request was executed: of an atomic operation, with the old value.
     pub fn handle_executed(&mut self, entry: u16, result: Result<Option<u64>, Refusal>) {
         self.target.handle_executed(&mut self.regions, entry, result);
     }

@@ -15,7 +15,8 @@
 //! | rest | immediate | bytes | element|
 //! +-----------------------------------+ 28: write, write with immediate, accumulate (payload follows)
 //! |       read: placement; its key    |  atomic: from 24 on, two operands of 64 bits
-//! +-----------------------------------+ 40: read, atomic
+//! |  of blocks: block; distance; 0    |
+//! +-----------------------------------+ 40: read, atomic, read of blocks, accumulate of blocks (payload follows)
 //!
 //! +--------+--------+-----------------+
 //! |  kind  | reason |        0        |
@@ -31,6 +32,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::atomic::{AtomicKind, AtomicOperation, Width};
 use super::region::{RKey, Refusal, RemoteSpan};
+use super::stride::Stride;
 use crate::ids::{PlacementId, RemoteKey};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
@@ -41,6 +43,8 @@ pub const LAST: u8 = 85;
 
 /// Bytes before the payload of a write or an accumulate.
 pub const WRITE: usize = 28;
+/// Bytes before the payload of an accumulate of blocks.
+pub const BLOCKS: usize = 40;
 /// Bytes before the payload of an answer.
 pub const ANSWER: usize = 8;
 
@@ -62,6 +66,8 @@ mod kind {
     pub(super) const MASKS: u8 = 68;
     pub(super) const ACCUMULATE: u8 = 69;
     pub(super) const FLUSH: u8 = 70;
+    pub(super) const READ_BLOCKS: u8 = 71;
+    pub(super) const ACCUMULATE_BLOCKS: u8 = 72;
     pub(super) const VALUE: u8 = 80;
     pub(super) const DATA: u8 = 81;
     pub(super) const DONE: u8 = 82;
@@ -114,6 +120,15 @@ pub enum RmaMessage {
         /// `None`: the answer is one message.
         into: Option<ReadPlacement>,
     },
+    /// Reads blocks. The answer is one message.
+    ReadBlocks {
+        /// Where the first one is.
+        at: RemoteSpan,
+        /// Length in bytes of all blocks.
+        bytes: u32,
+        /// The blocks.
+        stride: Stride,
+    },
     /// Updates one word. A masked compare-and-swap has the masks of the message before.
     Atomic {
         /// The word.
@@ -136,6 +151,8 @@ pub enum RmaMessage {
         update: ElementUpdate,
         /// The answer carries the old values.
         fetch: bool,
+        /// The blocks that the elements lie in; `None`: they are adjacent.
+        stride: Option<Stride>,
     },
     /// Asks for an answer after all earlier writes.
     Flush,
@@ -260,11 +277,23 @@ impl RmaHeader {
                 (wire.key, wire.offset) = (U64::new(compare), U64::new(swap));
                 kind::MASKS
             }
-            RmaMessage::Accumulate { at, update, fetch } => {
+            RmaMessage::ReadBlocks { at, bytes, stride } => {
+                wire.set_target(at);
+                wire.word = U32::new(bytes);
+                wire.set_stride(stride);
+                kind::READ_BLOCKS
+            }
+            RmaMessage::Accumulate { at, update, fetch, stride } => {
                 wire.set_target(at);
                 wire.word = U32::new(u32::from(update.datatype) << 8 | u32::from(update.operation));
                 wire.form = form(fetch);
-                kind::ACCUMULATE
+                match stride {
+                    Some(stride) => {
+                        wire.set_stride(stride);
+                        kind::ACCUMULATE_BLOCKS
+                    }
+                    None => kind::ACCUMULATE,
+                }
             }
             RmaMessage::Flush => kind::FLUSH,
             RmaMessage::Value(value) => {
@@ -294,6 +323,7 @@ impl RmaHeader {
 const fn length_of(kind: u8) -> Option<usize> {
     Some(match kind {
         kind::WRITE | kind::WRITE_IMMEDIATE | kind::ACCUMULATE => WRITE,
+        kind::READ_BLOCKS | kind::ACCUMULATE_BLOCKS => BLOCKS,
         kind::READ => READ,
         kind::ATOMIC => ATOMIC,
         kind::MASKS => MASKS,
@@ -315,6 +345,14 @@ impl Wire {
         (self.key, self.offset) = (U64::new(at.region.key.0), U64::new(at.offset));
     }
 
+    const fn stride(&self) -> Stride {
+        Stride { block: self.next.get(), distance: self.last.get() as u32 }
+    }
+
+    fn set_stride(&mut self, stride: Stride) {
+        (self.next, self.last) = (U32::new(stride.block), U64::new(stride.distance.into()));
+    }
+
     /// The message, whether it may be sent again, and whether a payload may follow.
     fn message(&self, form: u8) -> Option<(RmaMessage, bool, bool)> {
         let (at, option) = (self.target(), form & OPTION != 0);
@@ -327,10 +365,14 @@ impl Wire {
             }
             kind::ATOMIC => (RmaMessage::Atomic { at, operation: self.atomic(form)? }, true, false),
             kind::MASKS => (RmaMessage::Masks { compare: self.key.get(), swap: self.offset.get() }, true, false),
-            kind::ACCUMULATE => {
+            kind::READ_BLOCKS => {
+                (RmaMessage::ReadBlocks { at, bytes: self.word.get(), stride: self.stride() }, true, false)
+            }
+            kind::ACCUMULATE | kind::ACCUMULATE_BLOCKS => {
                 let [operation, datatype, ..] = self.word.get().to_le_bytes();
                 let update = ElementUpdate { operation, datatype };
-                (RmaMessage::Accumulate { at, update, fetch: option }, true, true)
+                let stride = (self.kind == kind::ACCUMULATE_BLOCKS).then(|| self.stride());
+                (RmaMessage::Accumulate { at, update, fetch: option, stride }, true, true)
             }
             kind::FLUSH => (RmaMessage::Flush, false, false),
             kind::VALUE => (RmaMessage::Value(self.key.get()), false, false),

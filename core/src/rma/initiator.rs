@@ -95,11 +95,21 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         let RmaCall { to, at, request, fence, user } = *call;
         let target = self.targets.as_mut().get_mut(to.0 as usize).filter(|target| target.room > 0);
         let target = target.ok_or(RmaStartError::UnknownPeer)?;
-        if let RmaRequest::Accumulate { from, result, .. } = request {
-            let limit = target.room.saturating_sub(header::WRITE as u32);
-            if from.bytes > limit || result.is_some_and(|result| result.bytes != from.bytes) {
-                return Err(RmaStartError::TooLong);
+        let (bytes, head, stride) = match request {
+            RmaRequest::Accumulate { from, result, stride, .. }
+                if result.is_none_or(|result| result.bytes == from.bytes) =>
+            {
+                (from.bytes, if stride.is_some() { header::BLOCKS } else { header::WRITE }, stride)
             }
+            RmaRequest::Accumulate { .. } => return Err(RmaStartError::TooLong),
+            RmaRequest::Read { into, stride: Some(stride) } => (into.bytes, header::ANSWER, Some(stride)),
+            _ => (0, 0, None),
+        };
+        if bytes > target.room.saturating_sub(head as u32) {
+            return Err(RmaStartError::TooLong);
+        }
+        if stride.is_some_and(|stride| stride.extent(bytes).is_none()) {
+            return Err(RmaStartError::BadStride);
         }
         let operations = self.operations.as_mut();
         let i = self.free.pop(operations, link).ok_or(RmaStartError::Full)?;
@@ -123,7 +133,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
     /// Whether the answer to this read has to be placed.
     fn is_long(&self, record: &OperationRecord) -> bool {
         let room = self.targets.as_ref().get(record.peer as usize).map_or(0, |target| target.room);
-        matches!(record.request, RmaRequest::Read { into } if into.bytes > room.saturating_sub(header::ANSWER as u32))
+        matches!(record.request, RmaRequest::Read { into, .. } if into.bytes > room.saturating_sub(header::ANSWER as u32))
     }
 
     /// The next message. `can_grant`: the endpoint has room for a grant.
@@ -184,7 +194,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
             let operation = RmaOperationId::new(i, record.generation);
             let record = *record;
             if self.is_long(&record) && record.grant.is_none() {
-                let RmaRequest::Read { into } = record.request else { return TargetPoll::Nothing };
+                let RmaRequest::Read { into, .. } = record.request else { return TargetPoll::Nothing };
                 let grant = Action::Grant { from: PeerId(peer), into, operation };
                 return if can_grant { TargetPoll::Action(grant) } else { TargetPoll::LacksGrant };
             }
@@ -215,7 +225,8 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
                     }
                 }
             }
-            RmaRequest::Read { into } => RmaMessage::Read { at, bytes: into.bytes, into: record.grant },
+            RmaRequest::Read { into, stride: None } => RmaMessage::Read { at, bytes: into.bytes, into: record.grant },
+            RmaRequest::Read { into, stride: Some(stride) } => RmaMessage::ReadBlocks { at, bytes: into.bytes, stride },
             RmaRequest::Atomic(atomic) => match atomic.kind {
                 AtomicKind::MaskedCompareSwap { compare_mask, swap_mask, .. } if record.sent == 0 => {
                     (record.sent, is_final) = (1, false);
@@ -223,9 +234,9 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
                 }
                 _ => RmaMessage::Atomic { at, operation: atomic },
             },
-            RmaRequest::Accumulate { from: span, update, result } => {
+            RmaRequest::Accumulate { from: span, update, result, stride } => {
                 from = Some(span);
-                RmaMessage::Accumulate { at, update, fetch: result.is_some() }
+                RmaMessage::Accumulate { at, update, fetch: result.is_some(), stride }
             }
             RmaRequest::Flush => RmaMessage::Flush,
         };
@@ -291,7 +302,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         let Some(record) = record else { return Arrival::Violation };
         let (into, value) = match (record.request, header.message) {
             (RmaRequest::Atomic(_), RmaMessage::Value(value)) => (None, value),
-            (RmaRequest::Read { into }, RmaMessage::Data) if record.grant.is_none() => (Some(into), 0),
+            (RmaRequest::Read { into, .. }, RmaMessage::Data) if record.grant.is_none() => (Some(into), 0),
             (RmaRequest::Accumulate { result: Some(into), .. }, RmaMessage::Data) => (Some(into), 0),
             (RmaRequest::Accumulate { result: None, .. } | RmaRequest::Write { .. }, RmaMessage::Done) => (None, 0),
             _ => return Arrival::Violation,
@@ -311,7 +322,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
     /// The bytes of a read that is answered by placement are in place.
     pub(super) fn handle_placed(&mut self, operation: RmaOperationId, bytes: u32) {
         let Some(record) = self.record(operation) else { return };
-        let RmaRequest::Read { into } = record.request else { return };
+        let RmaRequest::Read { into, .. } = record.request else { return };
         if record.stage != OperationStage::Sent || record.grant.take().is_none() {
             return;
         }

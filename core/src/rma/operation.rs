@@ -3,6 +3,7 @@
 use super::atomic::AtomicOperation;
 use super::header::ElementUpdate;
 use super::region::{Refusal, RemoteSpan};
+use super::stride::Stride;
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::Span;
@@ -41,6 +42,9 @@ pub enum RmaRequest {
     Read {
         /// Where to.
         into: Span,
+        /// The blocks of the target that are read; `None`: adjacent bytes. Blocks fit in one message, and in a staging
+        /// slot of the target.
+        stride: Option<Stride>,
     },
     /// Updates one word of the target. The result is its old value.
     Atomic(AtomicOperation),
@@ -53,6 +57,8 @@ pub enum RmaRequest {
         update: ElementUpdate,
         /// Where the old values go; as long as `from`.
         result: Option<Span>,
+        /// The blocks of the target that the elements lie in; `None`: they are adjacent.
+        stride: Option<Stride>,
     },
     /// Complete when the target has placed all earlier writes.
     Flush,
@@ -97,6 +103,8 @@ pub enum RmaStartError {
     Full,
     /// It does not fit in one message, or source and result differ in length.
     TooLong,
+    /// Its bytes are no whole blocks, or the blocks do not lie within 4 GiB.
+    BadStride,
 }
 
 /// Why an operation failed.

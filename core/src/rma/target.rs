@@ -6,6 +6,7 @@ use bitflags::bitflags;
 use super::atomic::{AtomicKind, AtomicOperation};
 use super::header::{self, ElementUpdate, ReadPlacement, RmaHeader, RmaMessage};
 use super::region::{Access, Refusal, RegionRecord, RegionTable, RemoteSpan, Rights};
+use super::stride::Stride;
 use super::{Action, Arrival, Execution, Immediate, Owner};
 use crate::ids::PeerId;
 use crate::list::{List, NONE};
@@ -84,10 +85,19 @@ enum EntryState {
         at: Span,
         operation: AtomicOperation,
     },
+    /// Of this many staged bytes.
     Accumulate {
         at: Span,
         update: ElementUpdate,
         fetch: bool,
+        stride: Option<Stride>,
+        bytes: u32,
+    },
+    /// A read of blocks, of this many bytes.
+    Gather {
+        at: Span,
+        stride: Stride,
+        bytes: u32,
     },
     Read {
         from: Span,
@@ -98,9 +108,9 @@ enum EntryState {
         value: u32,
         bytes: u32,
     },
-    /// The host executes it now; of an accumulate, the bytes that its answer carries.
+    /// The host executes it now; the staged bytes that its answer carries.
     Executing {
-        fetched: u32,
+        fetched: Option<u32>,
     },
     Answer(Answer),
     /// The endpoint sends memory of the region or of the staging slot.
@@ -126,12 +136,12 @@ impl Entry {
     pub const FREE: Self = Self { state: EntryState::Free, peer: NONE, link: NONE, operation: 0, region: None };
 }
 
-/// Memory for the payloads of accumulates: a slot per entry.
+/// Memory for the payloads of accumulates and the blocks of reads: a slot per entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Staging {
     /// The region.
     pub region: Region,
-    /// Bytes of a slot; 0: accumulates are refused.
+    /// Bytes of a slot; 0: both are refused.
     pub slot: u32,
 }
 
@@ -246,15 +256,27 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                 self.enqueue(i, state)
             }
             RmaMessage::Atomic { at, operation: atomic } => self.handle_atomic(regions, from, header, at, atomic),
-            RmaMessage::Accumulate { at, update, fetch } => {
-                let access = Access { at, bytes: payload, rights: Rights::ATOMIC, alignment: 1 };
+            RmaMessage::ReadBlocks { at, bytes, stride } => {
+                let Some(extent) = extent_of(Some(stride), bytes) else { return Arrival::Violation };
+                let access = Access { at, bytes: extent, rights: Rights::READ, alignment: 1 };
+                let Some((i, from)) = self.accept(regions, from, header, &access) else { return Arrival::Nothing };
+                if bytes > self.staging.slot.min(room.saturating_sub(header::ANSWER as u32)) {
+                    return self.enqueue(i, EntryState::Answer(Answer::Refused(Refusal::Unsupported)));
+                }
+                self.retain(regions, i, at);
+                self.enqueue(i, EntryState::Gather { at: from, stride, bytes })
+            }
+            RmaMessage::Accumulate { at, update, fetch, stride } => {
+                let Some(extent) = extent_of(stride, payload) else { return Arrival::Violation };
+                let access = Access { at, bytes: extent, rights: Rights::ATOMIC, alignment: 1 };
                 let Some((i, to)) = self.accept(regions, from, header, &access) else { return Arrival::Nothing };
                 if payload > self.staging.slot {
                     return self.enqueue(i, EntryState::Answer(Answer::Refused(Refusal::Unsupported)));
                 }
                 self.retain(regions, i, at);
-                self.enqueue(i, EntryState::Accumulate { at: to, update, fetch });
-                place(self.staging.span(i, payload), header::WRITE)
+                self.enqueue(i, EntryState::Accumulate { at: to, update, fetch, stride, bytes: payload });
+                let start = if stride.is_some() { header::BLOCKS } else { header::WRITE };
+                place(self.staging.span(i, payload), start)
             }
             _ => Arrival::Violation,
         }
@@ -400,13 +422,18 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         };
         match state {
             EntryState::Atomic { at, operation } => {
-                self.set(i, EntryState::Executing { fetched: 0 });
+                self.set(i, EntryState::Executing { fetched: None });
                 Some(Action::Execute { entry: i as u16, at, what: Execution::Atomic(operation) })
             }
-            EntryState::Accumulate { at, update, fetch } => {
-                self.set(i, EntryState::Executing { fetched: if fetch { at.bytes } else { 0 } });
-                let from = self.staging.span(i, at.bytes);
-                Some(Action::Execute { entry: i as u16, at, what: Execution::Accumulate { from, update, fetch } })
+            EntryState::Accumulate { at, update, fetch, stride, bytes } => {
+                self.set(i, EntryState::Executing { fetched: fetch.then_some(bytes) });
+                let what = Execution::Accumulate { from: self.staging.span(i, bytes), update, fetch, stride };
+                Some(Action::Execute { entry: i as u16, at, what })
+            }
+            EntryState::Gather { at, stride, bytes } => {
+                self.set(i, EntryState::Executing { fetched: Some(bytes) });
+                let what = Execution::Gather { into: self.staging.span(i, bytes), stride };
+                Some(Action::Execute { entry: i as u16, at, what })
             }
             EntryState::Read { from, into: None } if from.bytes == 0 => {
                 self.free_entry(regions, i);
@@ -458,8 +485,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         let answer = match result {
             Err(reason) => Answer::Refused(reason),
             Ok(Some(old)) => Answer::Value(old),
-            Ok(None) if fetched > 0 => Answer::Staged(fetched),
-            Ok(None) => Answer::Done,
+            Ok(None) => fetched.map_or(Answer::Done, Answer::Staged),
         };
         self.enqueue(i, EntryState::Answer(answer));
     }
@@ -627,4 +653,11 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
 
 fn place(to: Span, start: usize) -> Arrival {
     if to.bytes == 0 { Arrival::Nothing } else { Arrival::Place { to, start: start as u16 } }
+}
+
+/// Bytes of memory that a request of `bytes` bytes reaches over. `None`: no correct peer sends it.
+fn extent_of(stride: Option<Stride>, bytes: u32) -> Option<u32> {
+    let Some(stride) = stride else { return Some(bytes) };
+    let extent = stride.extent(bytes)?;
+    Some(if mutant!("rma_blocks_unchecked") { bytes } else { extent })
 }

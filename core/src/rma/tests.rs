@@ -21,6 +21,10 @@ fn span() -> impl Strategy<Value = RemoteSpan> {
         .prop_map(|(index, key, offset)| RemoteSpan { region: RKey { index, key: RemoteKey(key) }, offset })
 }
 
+fn stride() -> impl Strategy<Value = Stride> {
+    any::<[u32; 2]>().prop_map(|[block, distance]| Stride { block, distance })
+}
+
 fn message() -> impl Strategy<Value = RmaMessage> {
     let atomic = (span(), any::<[u64; 2]>(), any::<bool>(), 0..4).prop_map(|(at, [a, b], is_short, which)| {
         let kind = match which {
@@ -44,9 +48,12 @@ fn message() -> impl Strategy<Value = RmaMessage> {
         }),
         atomic,
         any::<[u64; 2]>().prop_map(|[compare, swap]| RmaMessage::Masks { compare, swap }),
-        (span(), any::<[u8; 2]>(), any::<bool>()).prop_map(|(at, [operation, datatype], fetch)| {
-            RmaMessage::Accumulate { at, update: ElementUpdate { operation, datatype }, fetch }
-        }),
+        (span(), any::<[u8; 2]>(), any::<bool>(), prop::option::of(stride())).prop_map(
+            |(at, [operation, datatype], fetch, stride)| {
+                RmaMessage::Accumulate { at, update: ElementUpdate { operation, datatype }, fetch, stride }
+            }
+        ),
+        (span(), any::<u32>(), stride()).prop_map(|(at, bytes, stride)| RmaMessage::ReadBlocks { at, bytes, stride }),
         Just(RmaMessage::Flush),
         any::<u64>().prop_map(RmaMessage::Value),
         Just(RmaMessage::Data),

@@ -589,6 +589,15 @@ pub const MODELS: &[CatalogueEntry] = &[
         Events { once: true, ..Events::NONE },
         "a region of one use"
     ),
+    remote_access!(
+        "rma-blocks",
+        [&[Step::AccumulateBlocks, Step::ReadBlocks, Step::ReadBlocksOutside], &[Step::ReadBlocks, Step::Add]],
+        2,
+        1,
+        2,
+        Events { revokes: true, ..Events::NONE },
+        "blocks at a distance; one entry; the region is revoked at any time"
+    ),
     message!(
         "message-four",
         2,
@@ -850,6 +859,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("rma_flush_early", "rma-both"),
     ("rma_answer_waits", "rma-queued"),
     ("rma_grant_reused", "rma-once"),
+    ("rma_blocks_unchecked", "rma-blocks"),
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),
     ("blocked_forgotten", "coll-allreduce"),

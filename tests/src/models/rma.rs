@@ -13,6 +13,7 @@ use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::header::{ElementUpdate, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
+use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{
     self, Action as Request, Arrival, Entry, Execution, OperationRecord, Owner, RKey, RegionRecord, RemoteSpan,
     RequesterState, Rights, Rma, RmaCall, RmaError, RmaPools, RmaUsage, Staging, TargetState,
@@ -67,9 +68,20 @@ pub enum Step {
     ReadShort,
     /// Reads the area by placement.
     ReadLong,
+    /// As [`Accumulate`](Self::Accumulate), in two blocks.
+    AccumulateBlocks,
+    /// Reads the first and the last 4 bytes of the area.
+    ReadBlocks,
+    /// Reads two blocks, the last byte behind the window.
+    ReadBlocksOutside,
 }
 
 impl Step {
+    /// Whether it adds to the counter.
+    const fn adds(self) -> bool {
+        matches!(self, Self::Add | Self::Accumulate | Self::AccumulateBlocks | Self::MaskedSwap)
+    }
+
     /// Whether it is refused, and has no answer of its own: a later flush reports it.
     const fn is_refused_unanswered(self) -> bool {
         matches!(self, Self::Forge | Self::WriteOutside | Self::WriteLongOutside)
@@ -264,10 +276,18 @@ impl RemoteAccess {
             }
             Step::Accumulate => {
                 let update = ElementUpdate::default();
-                (0, RmaRequest::Accumulate { from: local(8), update, result: Some(local(8)) })
+                (0, RmaRequest::Accumulate { from: local(8), update, result: Some(local(8)), stride: None })
             }
-            Step::ReadShort => (area, RmaRequest::Read { into: local(8) }),
-            Step::ReadLong => (area, RmaRequest::Read { into: local(AREA) }),
+            Step::AccumulateBlocks => {
+                let (update, stride) = (ElementUpdate::default(), Some(Stride { block: 4, distance: 4 }));
+                (0, RmaRequest::Accumulate { from: local(8), update, result: Some(local(8)), stride })
+            }
+            Step::ReadShort => (area, RmaRequest::Read { into: local(8), stride: None }),
+            Step::ReadLong => (area, RmaRequest::Read { into: local(AREA), stride: None }),
+            Step::ReadBlocks | Step::ReadBlocksOutside => {
+                let distance = AREA - 4 + u32::from(step == Step::ReadBlocksOutside);
+                (area, RmaRequest::Read { into: local(8), stride: Some(Stride { block: 4, distance }) })
+            }
         };
         let mut region = there;
         if matches!(step, Step::Forge | Step::ForgeImmediate) {
@@ -279,8 +299,8 @@ impl RemoteAccess {
         side.started += 1;
         side.ended.push(None);
         let content = match step {
-            Step::Accumulate => field.to_le_bytes().to_vec(),
-            Step::ReadShort | Step::ReadLong => Vec::new(),
+            Step::Accumulate | Step::AccumulateBlocks => field.to_le_bytes().to_vec(),
+            Step::ReadShort | Step::ReadLong | Step::ReadBlocks | Step::ReadBlocksOutside => Vec::new(),
             _ => vec![0x50 + (2 * i + rank) as u8; AREA as usize],
         };
         side.buffers.push(content);
@@ -305,6 +325,17 @@ impl RemoteAccess {
             Request::Place { placement: to, key, from, owner, .. } => {
                 side.placements.push(Placement { to, key, from, owner });
             }
+            Request::Execute { entry, at, what: Execution::Gather { into, stride } } => {
+                if side.revocation == Revocation::Complete {
+                    state.broken = Some("nobody reads memory that its owner has back");
+                }
+                for (from, to) in stride.blocks(into.bytes) {
+                    let block = stride.block as usize;
+                    let from = at.offset + from;
+                    side.staging[into.offset / 8][to..to + block].copy_from_slice(&side.window[from..from + block]);
+                }
+                side.rma.handle_executed(entry, Ok(None));
+            }
             Request::Execute { entry, at, what } => {
                 let Some(word) = side.window.get_mut(at.offset..at.offset + 8) else {
                     state.broken = Some("updates stay inside the window");
@@ -322,6 +353,7 @@ impl RemoteAccess {
                         *slot = old.to_le_bytes();
                         old + add
                     }
+                    Execution::Gather { .. } => old,
                 };
                 // Every operation changes a field of its own, from 0 to 1.
                 let changed = old ^ new;
@@ -481,10 +513,11 @@ impl RemoteAccess {
         let Events { revokes, restarts, once } = self.events;
         let is_calm = rank == 1 || !(revokes || restarts || once);
         match (script[i], result) {
-            (Step::ReadShort | Step::ReadLong, Ok(_)) if !restarts => {
+            (Step::ReadBlocksOutside, Ok(_)) => Some("a block outside the region is refused"),
+            (Step::ReadShort | Step::ReadLong | Step::ReadBlocks, Ok(_)) if !restarts => {
                 // No script of a rank that is read from writes it with anything but a value of the area.
                 let bytes = &side.buffers[i];
-                let is_whole = bytes.len() == if script[i] == Step::ReadShort { 8 } else { AREA as usize };
+                let is_whole = bytes.len() == if script[i] == Step::ReadLong { AREA as usize } else { 8 };
                 (!is_whole || bytes.contains(&FREED) || bytes.contains(&0))
                     .then_some("a read returns the region's bytes")
             }
@@ -497,7 +530,7 @@ impl RemoteAccess {
                 let was_reported = side.ended.iter().flatten().any(|ended| matches!(ended, Err(RmaError::Refused(_))));
                 (!was_reported && !restarts).then_some("a refused write is reported")
             }
-            (Step::Add | Step::Accumulate | Step::MaskedSwap, Ok(_)) if is_calm => {
+            (step, Ok(_)) if is_calm && step.adds() => {
                 let counter = u64::from_le_bytes(there.window[..8].try_into().expect("8 bytes"));
                 (counter & Self::field(rank, i) == 0).then_some("an answer follows its update")
             }
@@ -506,8 +539,9 @@ impl RemoteAccess {
                 (reason != Refusal::BadKey).then_some("a wrong key is refused as such")
             }
             (_, Err(RmaError::Refused(_) | RmaError::RefusedEarlier { .. })) if is_calm => {
-                let may = |step: &Step| step.is_refused_unanswered() || *step == Step::ForgeImmediate;
-                (!script.iter().any(may)).then_some("only bad requests are refused")
+                let is_bad = |step: &Step| matches!(step, Step::ForgeImmediate | Step::ReadBlocksOutside);
+                (!script.iter().any(|step| step.is_refused_unanswered() || is_bad(step)))
+                    .then_some("only bad requests are refused")
             }
             (_, Err(RmaError::PeerFailed | RmaError::Partial | RmaError::Unknown)) => {
                 (!restarts).then_some("a live peer has not failed")
@@ -586,10 +620,7 @@ impl Model for RemoteAccess {
                 && side.grants.is_empty()
                 && (self.events.revokes || self.events.restarts || self.events.once || {
                     let counter = u64::from_le_bytes(side.window[..8].try_into().expect("8 bytes"));
-                    let adds = self.scripts[1 - rank]
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, step)| matches!(step, Step::Add | Step::Accumulate | Step::MaskedSwap));
+                    let adds = self.scripts[1 - rank].iter().enumerate().filter(|(_, step)| step.adds());
                     counter == adds.map(|(i, _)| Self::field(1 - rank, i)).sum::<u64>()
                 })
         })

@@ -8,6 +8,7 @@ use unisono_core::ids::PeerId;
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
+use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall, RmaCompletion};
 use unisono_core::span::{Region, Span};
 use unisono_udp::fault_injection::{Faults, Probability};
@@ -102,9 +103,9 @@ struct Side {
 }
 
 /// The operation that runs: one at a time, so that its effect is known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Running {
-    Read { offset: usize, into: Region, bytes: usize },
+    Read { into: Region, expected: Vec<u8> },
     Update,
     Flush,
 }
@@ -168,7 +169,7 @@ fn start(node: &mut RmaProcess, side: &mut Side, there: RKey, random: &mut fastr
     let from = Span { region: side.source, offset: start, bytes: bytes as u32 };
     let content = node.memory.read(from).expect("a source");
     let mut write = |offset: usize, bytes: &[u8]| side.expected[offset..offset + bytes.len()].copy_from_slice(bytes);
-    let (request, running) = match random.u8(..8) {
+    let (request, running) = match random.u8(..10) {
         0..3 => {
             write(offset, &content);
             (RmaRequest::Write { from, immediate: (random.u8(..4) == 0).then_some(7) }, Running::Update)
@@ -183,9 +184,38 @@ fn start(node: &mut RmaProcess, side: &mut Side, there: RKey, random: &mut fastr
             let sums = words(&side.expected[offset..offset + bytes]).into_iter().zip(words(&content[..bytes]));
             let sums: Vec<u8> = sums.flat_map(|(old, add)| old.wrapping_add(add).to_le_bytes()).collect();
             side.expected[offset..offset + bytes].copy_from_slice(&sums);
-            (RmaRequest::Accumulate { from, update: ElementUpdate::default(), result: None }, Running::Update)
+            let update = ElementUpdate::default();
+            (RmaRequest::Accumulate { from, update, result: None, stride: None }, Running::Update)
         }
         4 => {
+            let (stride, blocks) = random_blocks(random, 8);
+            let bytes = blocks * stride.block;
+            offset = random.usize(..=WINDOW_BYTES - stride.extent(bytes).expect("few blocks") as usize);
+            let from = Span { bytes, offset: start.min(WINDOW_BYTES - bytes as usize), ..from };
+            let operands = node.memory.read(from).expect("a source");
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            for (there, packed) in stride.blocks(bytes) {
+                for i in (0..stride.block as usize).step_by(8) {
+                    let into = &mut side.expected[offset + there + i..][..8];
+                    let sum = word(into).wrapping_add(word(&operands[packed + i..][..8]));
+                    into.copy_from_slice(&sum.to_le_bytes());
+                }
+            }
+            let update = ElementUpdate::default();
+            (RmaRequest::Accumulate { from, update, result: None, stride: Some(stride) }, Running::Update)
+        }
+        5 => {
+            let (stride, blocks) = random_blocks(random, 1);
+            let bytes = (blocks * stride.block) as usize;
+            offset = random.usize(..=WINDOW_BYTES - stride.extent(bytes as u32).expect("few blocks") as usize);
+            let into = node.memory.make(bytes);
+            let span = Span { region: into, offset: 0, bytes: bytes as u32 };
+            let read = stride.blocks(bytes as u32);
+            let expected =
+                read.flat_map(|(there, _)| side.expected[offset + there..][..stride.block as usize].to_vec()).collect();
+            (RmaRequest::Read { into: span, stride: Some(stride) }, Running::Read { into, expected })
+        }
+        6 => {
             offset = (offset & !7).min(WINDOW_BYTES - 8);
             let [compare_mask, swap, swap_mask] = [random.u64(..), random.u64(..), random.u64(..)];
             let old = u64::from_le_bytes(side.expected[offset..offset + 8].try_into().expect("8 bytes"));
@@ -198,7 +228,8 @@ fn start(node: &mut RmaProcess, side: &mut Side, there: RKey, random: &mut fastr
         _ => {
             let into = node.memory.make(bytes);
             let span = Span { region: into, offset: 0, bytes: bytes as u32 };
-            (RmaRequest::Read { into: span }, Running::Read { offset, into, bytes })
+            let expected = side.expected[offset..offset + bytes].to_vec();
+            (RmaRequest::Read { into: span, stride: None }, Running::Read { into, expected })
         }
     };
     let call = call_to(node, there, offset, request, side.number);
@@ -207,15 +238,21 @@ fn start(node: &mut RmaProcess, side: &mut Side, there: RKey, random: &mut fastr
     node.wake();
 }
 
+/// Blocks of multiples of `unit` bytes that fit in a staging slot, and their number.
+fn random_blocks(random: &mut fastrand::Rng, unit: u32) -> (Stride, u32) {
+    let block = unit * random.u32(1..=32 / unit);
+    (Stride { block, distance: block + random.u32(..400) }, random.u32(..=256 / block))
+}
+
 fn end(node: &mut RmaProcess, side: &mut Side, there: RKey, completion: RmaCompletion, totals: &mut Totals) {
     match completion.result {
         Ok(_) => totals.succeeded += 1,
         Err(_) => totals.failed += 1,
     }
     match side.running.take() {
-        Some(Running::Read { offset, into, bytes }) => {
-            let read = node.memory.read(Span { region: into, offset: 0, bytes: bytes as u32 }).expect("a buffer");
-            totals.wrong += u64::from(read != side.expected[offset..offset + bytes]);
+        Some(Running::Read { into, expected }) => {
+            let span = Span { region: into, offset: 0, bytes: expected.len() as u32 };
+            totals.wrong += u64::from(node.memory.read(span).expect("a buffer") != expected);
             node.memory.retire(into);
         }
         Some(Running::Update) => {

@@ -15,6 +15,7 @@ use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
+use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall, RmaCompletion, RmaError};
 use unisono_core::span::{Region, Span};
 
@@ -176,13 +177,15 @@ impl RmaUser {
                 let into = Guarded::new(node, bytes);
                 let span = into.inner();
                 buffer = Some((into, offset));
-                RmaRequest::Read { into: span }
+                // Blocks that lie as adjacent bytes do.
+                let is_short = (1..=100).contains(&bytes) && choice >> 12 & 1 == 0;
+                RmaRequest::Read { into: span, stride: is_short.then_some(Stride { block: 1, distance: 1 }) }
             }
             10 => RmaRequest::Flush,
             11 => {
                 offset = 8 * (offset % 8);
                 let from = Span { region: self.source, offset: 0, bytes: (UPDATED - offset) as u32 };
-                RmaRequest::Accumulate { from, update: ElementUpdate::default(), result: None }
+                RmaRequest::Accumulate { from, update: ElementUpdate::default(), result: None, stride: None }
             }
             which => {
                 offset = 8 * (offset % 8);

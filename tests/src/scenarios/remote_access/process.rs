@@ -9,6 +9,7 @@ use unisono_core::ids::{Incarnation, OperationId, PeerId, PlacementId, RemoteKey
 use unisono_core::progress::make_progress;
 use unisono_core::rma::header::{self, ReadPlacement};
 use unisono_core::rma::region::Refusal;
+use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{
     Action, Arrival, Entry, Execution, OperationRecord, Owner, RKey, RegionRecord, RequesterState, Rights, Rma,
     RmaCompletion, RmaOperationId, RmaPools, RmaStorage, Staging, TargetState,
@@ -288,19 +289,33 @@ impl RmaProcess {
                 self.memory.write(at.region, at.offset, &new[..old.len()]).ok_or(Refusal::Unsupported)?;
                 Ok(Some(before))
             }
-            Execution::Accumulate { from, fetch, .. } => {
-                let operands = self.memory.read(from).ok_or(Refusal::Unsupported)?;
-                if !old.len().is_multiple_of(8) {
+            Execution::Accumulate { from, fetch, stride, .. } => {
+                let mut operands = self.memory.read(from).ok_or(Refusal::Unsupported)?;
+                let stride = stride.unwrap_or(Stride { block: from.bytes, distance: from.bytes });
+                if !stride.block.is_multiple_of(8) {
                     return Err(Refusal::Unsupported);
                 }
-                if fetch {
-                    self.memory.write(from.region, from.offset, &old).ok_or(Refusal::Unsupported)?;
+                for (there, staged) in stride.blocks(from.bytes) {
+                    let block = stride.block as usize;
+                    let elements = old.get_mut(there..there + block).ok_or(Refusal::Unsupported)?;
+                    let operands = &mut operands[staged..staged + block];
+                    for (into, add) in elements.chunks_exact_mut(8).zip(operands.chunks_exact_mut(8)) {
+                        let before = word(into);
+                        into.copy_from_slice(&before.wrapping_add(word(add)).to_le_bytes());
+                        add.copy_from_slice(&before.to_le_bytes());
+                    }
                 }
-                for (into, add) in old.chunks_exact_mut(8).zip(operands.chunks_exact(8)) {
-                    let sum = word(into).wrapping_add(word(add));
-                    into.copy_from_slice(&sum.to_le_bytes());
+                if fetch {
+                    self.memory.write(from.region, from.offset, &operands).ok_or(Refusal::Unsupported)?;
                 }
                 self.memory.write(at.region, at.offset, &old).ok_or(Refusal::Unsupported)?;
+                Ok(None)
+            }
+            Execution::Gather { into, stride } => {
+                for (there, staged) in stride.blocks(into.bytes) {
+                    let block = old.get(there..there + stride.block as usize).ok_or(Refusal::Unsupported)?;
+                    self.memory.write(into.region, into.offset + staged, block).ok_or(Refusal::Unsupported)?;
+                }
                 Ok(None)
             }
         }
