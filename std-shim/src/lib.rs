@@ -52,7 +52,7 @@ pub use zerocopy;
 pub mod raw {
     pub use crate::world::{
         Channel, ProposalBytes, RawBlocks, RawCollective, RawMessage, RawRequest, RawUpdate, SentMessage, Snapshot,
-        Statistic, StatisticTopic, statistics,
+        Statistic, StatisticTopic, WindowBlocks, WindowReads, statistics,
     };
     pub use unisono_core::collective::{CollectiveKind, Order};
     pub use unisono_memory::element_type::ElementType;

@@ -82,6 +82,7 @@ pub use request::wait_many::{test_all, test_any, test_some, wait_all, wait_any, 
 pub use request::{Failure, RequestError, RequestFailed, Status, Tag, TypeCode};
 pub use shm_transport::{AllocateError, Buffer};
 pub use statistics::{Snapshot, Statistic, StatisticTopic, statistics};
+pub use window::blocks::{WindowBlocks, WindowReads};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 

@@ -20,7 +20,7 @@ use crate::attribute::Attributes;
 use crate::error::Outcome;
 use crate::handle::{Held, Kind, Object, resolve};
 use basic::{Basic, DENSE, FIRST, HANDLES, Value};
-use layout::Layout;
+use layout::{Layout, Runs};
 
 /// How a datatype was made.
 #[derive(Debug)]
@@ -167,27 +167,31 @@ impl Datatype {
     /// Calls `copy` with the offsets and lengths of runs of bytes, for at most `most` bytes.
     fn runs(&self, count: i64, most: usize, copy: &mut dyn FnMut(isize, usize)) {
         let mut left = most;
-        self.visit_runs(count, &mut |at, bytes, _| {
-            let now = bytes.min(left);
-            if now > 0 {
-                copy(at, now);
-                left -= now;
-            }
-            left > 0
+        self.visit_runs(count, &mut |runs| {
+            (0..runs.runs).all(|run| {
+                let now = runs.bytes().min(left);
+                if now > 0 {
+                    copy(runs.at + runs.stride * run as isize, now);
+                    left -= now;
+                }
+                left > 0
+            })
         });
     }
 
-    /// Calls `visit` with the offset, the bytes and the type of each run of values of `count` elements, in order, until
-    /// it returns false.
-    pub fn visit_runs(&self, count: i64, visit: &mut dyn FnMut(isize, usize, &'static Basic) -> bool) {
-        for element in 0..count {
-            let is_continued = self.layout.visit(self.offset(element), &mut |runs| {
-                let bytes = runs.count * runs.basic.size as usize;
-                (0..runs.runs).all(|run| visit(runs.at + runs.stride * run as isize, bytes, runs.basic))
-            });
-            if !is_continued {
-                return;
+    /// Calls `visit` with the runs of values of `count` elements, in order, until it returns false.
+    pub fn visit_runs(&self, count: i64, visit: &mut dyn FnMut(Runs) -> bool) {
+        let (mut number, mut first) = (0, None);
+        self.layout.visit(self.offset(0), &mut |runs| {
+            (number, first) = (number + 1, Some(runs));
+            number == 1
+        });
+        match first {
+            // Elements of one run each.
+            Some(runs) if number == 1 && runs.runs == 1 && count > 1 => {
+                visit(Runs { runs: count as usize, stride: self.offset(1) - self.offset(0), ..runs });
             }
+            _ => _ = (0..count).all(|element| self.layout.visit(self.offset(element), visit)),
         }
     }
 

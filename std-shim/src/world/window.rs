@@ -24,6 +24,7 @@
 //! go with, and which ends with the window. Ranks of a node map each other's memory, which cannot be revoked: the
 //! memory of a window that was dropped and not [freed](Window::free) is never used again.
 
+pub(super) mod blocks;
 mod dynamic;
 mod epochs;
 pub(super) mod memory;
@@ -44,6 +45,7 @@ use unisono_core::rma::atomic::{AtomicKind, AtomicOperation};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
+use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use unisono_memory::memory_regions::RegisterError;
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
@@ -695,12 +697,12 @@ impl Window {
         match old {
             Some(old) => {
                 for ((at, part), into) in parts.zip(old.chunks_mut(step)) {
-                    self.fetch_remote(part, into, target, there, at, update)?;
+                    self.fetch_remote(part, into, target, there, at, update, None)?;
                 }
             }
             None => {
                 for (at, part) in parts {
-                    let request = |from| RmaRequest::Accumulate { from, update, result: None };
+                    let request = |from| RmaRequest::Accumulate { from, update, result: None, stride: None };
                     self.start(there, at, part, CallEnd::Flush, request)?;
                 }
             }
@@ -968,7 +970,7 @@ impl Window {
 
     /// Bytes of the longest accumulate of elements of `grain` bytes in one request.
     fn step(&self, grain: usize, there: Rank) -> Result<usize, WindowError> {
-        let room = self.communicator.shared.lock().remote_room(there);
+        let room = self.communicator.shared.lock().remote_room(there, false);
         let step = room.checked_div(grain).unwrap_or(0) * grain;
         // A rank that is gone has no room: the start of an operation reports why.
         Ok(if step == 0 { grain.max(1) } else { step })
@@ -1059,7 +1061,7 @@ impl Window {
             let span = unsafe { process.register_for_remote(into) };
             let span = span.ok_or(StartError::Failed(Failure::ResourceExhausted))?;
             let memory = CallMemory::User(span.region, None);
-            let request = RmaRequest::Read { into: span };
+            let request = RmaRequest::Read { into: span, stride: None };
             let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
             if started.is_err() {
                 process.release_call_memory(memory);
@@ -1077,6 +1079,7 @@ impl Window {
         there: Rank,
         at: RemoteSpan,
         update: ElementUpdate,
+        stride: Option<Stride>,
     ) -> Result<(), WindowError> {
         let started = self.start_when_room(there, |process| {
             let exhausted = StartError::Failed(Failure::ResourceExhausted);
@@ -1094,7 +1097,7 @@ impl Window {
                 return Err(exhausted);
             };
             let memory = CallMemory::User(span.region, Some(cell));
-            let request = RmaRequest::Accumulate { from, update, result: Some(span) };
+            let request = RmaRequest::Accumulate { from, update, result: Some(span), stride };
             let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
             if started.is_err() {
                 process.release_call_memory(memory);

@@ -43,6 +43,13 @@ pub struct Runs {
     pub stride: isize,
 }
 
+impl Runs {
+    /// Bytes of a run.
+    pub const fn bytes(&self) -> usize {
+        self.count * self.basic.size as usize
+    }
+}
+
 impl Layout {
     /// Nothing.
     pub fn empty() -> Self {

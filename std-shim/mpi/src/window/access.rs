@@ -3,11 +3,12 @@
 use core::ptr::NonNull;
 
 use unisono::Rank;
-use unisono::raw::{RawUpdate, ReductionOp};
+use unisono::raw::{RawUpdate, ReductionOp, WindowBlocks};
 
 use super::Win;
 use crate::abi::*;
 use crate::datatype::basic::{Basic, Value};
+use crate::datatype::layout::Runs;
 use crate::datatype::{Datatype, Elements};
 use crate::error::Outcome;
 use crate::handle::{Held, Kind, Object, resolve};
@@ -73,55 +74,67 @@ impl<'w> Target<'w> {
         self.place(0, self.bytes)
     }
 
-    /// Calls `visit` with the offset, the bytes and the type of each run of values.
-    fn runs(&self, visit: &mut dyn FnMut(isize, usize, &'static Basic) -> Outcome) -> Outcome {
+    /// Calls `visit` with the runs of values.
+    fn runs(&self, visit: &mut dyn FnMut(&Runs) -> Outcome) -> Outcome {
         let datatype = &**self.datatype;
         if datatype.is_dense && self.bytes > 0 {
             let basic = datatype.basic.or_else(|| Basic::of(MPI_BYTE.0)).ok_or(MPI_ERR_TYPE)?;
-            return visit(0, self.bytes, basic);
+            let count = self.bytes.checked_div(basic.size.into()).unwrap_or(0);
+            return visit(&Runs { at: 0, basic, count, runs: 1, stride: 0 });
         }
         let mut outcome = Ok(());
-        datatype.visit_runs(self.count, &mut |at, bytes, basic| {
-            outcome = visit(at, bytes, basic);
+        datatype.visit_runs(self.count, &mut |runs| {
+            outcome = visit(&runs);
             outcome.is_ok()
         });
         outcome
     }
 
-    /// Whether every run is inside the window, before anything is changed.
-    fn expect_inside(&self) -> Outcome {
-        self.runs(&mut |at, bytes, _| self.place(at, bytes).map(|_| ()))
+    /// The rank and the blocks in the library's window of runs.
+    fn blocks(&self, runs: &Runs) -> Outcome<(Rank, WindowBlocks)> {
+        let (bytes, count, stride) = (runs.bytes(), runs.runs, runs.stride);
+        let more = isize::try_from(count.saturating_sub(1)).ok().and_then(|more| more.checked_mul(stride));
+        let more = more.ok_or(MPI_ERR_RMA_RANGE)?;
+        let extent = more.unsigned_abs().checked_add(bytes).ok_or(MPI_ERR_RMA_RANGE)?;
+        let (rank, lowest) = self.place(runs.at.wrapping_add(more.min(0)), extent)?;
+        Ok((rank, WindowBlocks { offset: lowest.wrapping_sub_signed(more.min(0)), bytes, count, stride }))
     }
 
-    /// Copies packed bytes there.
+    /// Whether every run is inside the window, before anything is changed.
+    fn expect_inside(&self) -> Outcome {
+        self.runs(&mut |runs| self.blocks(runs).map(|_| ()))
+    }
+
+    /// Copies packed bytes there: all, or those of the first elements.
     pub fn put(&self, packed: &[u8]) -> Outcome {
         self.expect_inside()?;
         let mut rest = packed;
-        self.runs(&mut |at, bytes, _| {
-            let (part, more) = rest.split_at_checked(bytes).unwrap_or((rest, &[]));
-            rest = more;
-            if part.is_empty() {
-                return Ok(());
-            }
-            let (rank, offset) = self.place(at, part.len())?;
-            self.win.with(|window| window.put(part, rank, offset))
+        self.runs(&mut |runs| {
+            let (rank, blocks) = self.blocks(runs)?;
+            let part = rest.split_off(..rest.len().min(blocks.bytes * blocks.count)).unwrap_or_default();
+            self.win.with(|window| window.raw_put_blocks(part, rank, &blocks))
         })
     }
 
     /// Copies packed bytes from there.
     pub fn get(&self, packed: &mut [u8]) -> Outcome {
         self.expect_inside()?;
-        let mut from = 0;
-        self.runs(&mut |at, bytes, _| {
-            let end = packed.len().min(from + bytes);
-            let part = packed.get_mut(from..end).unwrap_or_default();
-            from = end;
-            if part.is_empty() {
-                return Ok(());
-            }
-            let (rank, offset) = self.place(at, part.len())?;
-            self.win.with(|window| window.get(part, rank, offset))
-        })
+        if self.datatype.is_dense {
+            let (rank, offset) = self.place(0, packed.len())?;
+            return self.win.with(|window| window.get(packed, rank, offset));
+        }
+        self.win.with(|window| {
+            let mut reads = window.raw_reads(packed);
+            let mut failed = Ok(());
+            let all = self.runs(&mut |runs| {
+                let (rank, blocks) = self.blocks(runs)?;
+                failed = reads.read(rank, &blocks);
+                failed.is_ok().then_some(()).ok_or(MPI_ERR_OTHER)
+            });
+            failed?;
+            reads.finish()?;
+            Ok(all)
+        })?
     }
 
     /// Combines packed elements with those there; the old ones go to `old`.
@@ -131,17 +144,17 @@ impl<'w> Target<'w> {
             return self.update_under_lock(update, packed, old);
         }
         let mut from = 0;
-        self.runs(&mut |at, bytes, basic| {
-            let (first, end) = (from, from + bytes);
+        self.runs(&mut |runs| {
+            let (rank, blocks) = self.blocks(runs)?;
+            let (first, end) = (from, from + blocks.bytes * blocks.count);
             from = end;
             let operands = packed.get(first..end).ok_or(MPI_ERR_TRUNCATE)?;
             let old = match &mut old {
                 Some(old) => Some(old.get_mut(first..end).ok_or(MPI_ERR_TRUNCATE)?),
                 None => None,
             };
-            let (rank, offset) = self.place(at, bytes)?;
-            let raw = update.raw(basic).ok_or(MPI_ERR_OP)?;
-            self.win.with(|window| window.raw_update(raw, operands, old, rank, offset))
+            let raw = update.raw(runs.basic).ok_or(MPI_ERR_OP)?;
+            self.win.with(|window| window.raw_update_blocks(raw, operands, old, rank, &blocks))
         })
     }
 
@@ -218,8 +231,8 @@ impl Update {
             Some(basic) => is_known(basic),
             None => {
                 let mut all = true;
-                let visited = target.runs(&mut |_, _, basic| {
-                    all &= is_known(basic);
+                let visited = target.runs(&mut |runs| {
+                    all &= is_known(runs.basic);
                     Ok(())
                 });
                 all && visited.is_ok()

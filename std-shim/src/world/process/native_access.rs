@@ -198,7 +198,7 @@ impl Process {
     pub(super) fn post_natively(&mut self, now: u64, call: &RmaCall) -> bool {
         let (operation, span) = match call.request {
             RmaRequest::Write { from, immediate: None } => (RcOperation::Write, from),
-            RmaRequest::Read { into } => (RcOperation::Read, into),
+            RmaRequest::Read { into, stride: None } => (RcOperation::Read, into),
             _ => return false,
         };
         let NativeAccess { connections, completions, domain, limit, remote, operations, posted, .. } =
@@ -268,7 +268,7 @@ impl Process {
     fn end_native(&mut self, NativeOperation { call, staged }: NativeOperation, is_ok: bool) {
         if let Some((buffer, place)) = staged {
             let regions = self.transport.regions.get_mut();
-            if let (true, RmaRequest::Read { into }) = (is_ok, call.request)
+            if let (true, RmaRequest::Read { into, .. }) = (is_ok, call.request)
                 && let (Some(from), Some(to)) = (regions.address(place), regions.address(into))
             {
                 // SAFETY: a bounce buffer, and memory that the call uses, which has not ended: two live objects.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{CollectiveId, PeerId, PlacementId, RemoteKey};
-use unisono_core::rma::header::{ANSWER, ReadPlacement, RmaBytes};
+use unisono_core::rma::header::{self, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::{Refusal, RegionError};
 use unisono_core::rma::{
@@ -370,10 +370,11 @@ impl Process {
         moved
     }
 
-    /// Bytes of payload that fit in one request to this rank, and in an answer.
-    pub(in crate::world) fn remote_room(&self, to: Rank) -> usize {
+    /// Bytes of payload that fit in one request to this rank, and in an answer; in a request about blocks, if it is
+    /// `strided`.
+    pub(in crate::world) fn remote_room(&self, to: Rank, strided: bool) -> usize {
         let room = self.remote_access.longest_messages.get(to.0 as usize).copied().unwrap_or(0) as usize;
-        room.saturating_sub(unisono_core::rma::header::WRITE).min(SLOT)
+        room.saturating_sub(if strided { header::BLOCKS } else { header::WRITE }).min(SLOT)
     }
 
     /// Starts an operation of a window on a rank that is reached through the endpoint. Returns its request.
@@ -399,7 +400,7 @@ impl Process {
                 RmaStartError::UnknownPeer => {
                     StartError::Failed(self.failure_of(to).unwrap_or(Failure::PeerFailed(to)))
                 }
-                RmaStartError::TooLong => StartError::Failed(Failure::ResourceExhausted),
+                RmaStartError::TooLong | RmaStartError::BadStride => StartError::Failed(Failure::ResourceExhausted),
             });
         }
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end });
@@ -641,7 +642,7 @@ impl Process {
             return 1 << 30;
         }
         let room = self.remote_access.longest_messages.get(from.0 as usize).copied().unwrap_or(0) as usize;
-        room.saturating_sub(ANSWER).max(1)
+        room.saturating_sub(header::ANSWER).max(1)
     }
 
     /// The endpoint has completed a message or placement of the machine.
@@ -661,7 +662,7 @@ impl Process {
         true
     }
 
-    /// Executes an update of a peer on memory of this process.
+    /// Executes a request of a peer on memory of this process.
     fn execute_remote(&mut self, at: Span, what: Execution) -> Result<Option<u64>, Refusal> {
         let regions = self.transport.regions.get_mut();
         let memory = |span| {
@@ -673,11 +674,15 @@ impl Process {
         let target = memory(at)?;
         match what {
             Execution::Atomic(operation) => target.atomic(0, operation).map(Some),
-            Execution::Accumulate { from, update, fetch } => {
+            Execution::Accumulate { from, update, fetch, stride } => {
                 let staged = memory(from)?;
-                target.combine(0, update, staged, fetch)?;
+                match stride {
+                    None => target.combine(0, update, staged, fetch)?,
+                    Some(stride) => target.combine_strided(stride, update, staged, fetch)?,
+                }
                 Ok(None)
             }
+            Execution::Gather { into, stride } => target.gather(stride, memory(into)?).map(|()| None),
         }
     }
 

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use unisono_core::rma::atomic::{AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::region::Refusal;
+use unisono_core::rma::stride::Stride;
 use unisono_shmem::reduction_ops::Element;
 
 use crate::world::collective::SystemOperation;
@@ -48,6 +49,9 @@ impl AccumulateOperation {
         ElementUpdate { operation, datatype: element as u8 }
     }
 }
+
+/// The update that copies bytes.
+pub(in crate::world) const COPY: ElementUpdate = ElementUpdate { operation: REPLACE, datatype: Element::U8 as u8 };
 
 /// Bytes of elements that are combined at a time: a multiple of the length of each.
 const BLOCK: usize = 1024;
@@ -165,6 +169,55 @@ impl WindowMemory {
         } else {
             self.combine_blocks::<false>(offset, update, operands.bytes, load, |_, _| Ok(()))
         }
+    }
+
+    /// As [`combine`](Self::combine), with the elements in blocks, the first of which is at the start. No element of a
+    /// [`COPY`] is atomic.
+    pub(in crate::world) fn combine_strided(
+        self,
+        stride: Stride,
+        update: ElementUpdate,
+        operands: Self,
+        fetch: bool,
+    ) -> Result<(), Refusal> {
+        let (block, distance) = (stride.block as usize, stride.distance as usize);
+        let grain = ParsedUpdate::new(update)?.grain;
+        if !(block.is_multiple_of(grain) && distance.is_multiple_of(grain)) {
+            return Err(Refusal::Unsupported);
+        }
+        for (there, here) in stride.blocks(operands.bytes as u32) {
+            let operands = operands.part(here, block)?;
+            if update == COPY && !fetch {
+                self.part(there, block)?.copy_from(operands)?;
+            } else {
+                self.combine(there, update, operands, fetch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies blocks, the first of which is at the start, to the memory that follows one another at `into`.
+    pub(in crate::world) fn gather(self, stride: Stride, into: Self) -> Result<(), Refusal> {
+        let block = stride.block as usize;
+        stride
+            .blocks(into.bytes as u32)
+            .try_for_each(|(there, here)| into.part(here, block)?.copy_from(self.part(there, block)?))
+    }
+
+    /// `bytes` bytes from `offset` on.
+    fn part(self, offset: usize, bytes: usize) -> Result<Self, Refusal> {
+        Ok(Self { start: self.at(offset, bytes)?, bytes })
+    }
+
+    /// Copies all bytes of another memory, which is as long.
+    fn copy_from(self, from: Self) -> Result<(), Refusal> {
+        let mut buffer = [0; BLOCK];
+        for at in (0..from.bytes).step_by(BLOCK) {
+            let bytes = buffer.get_mut(..BLOCK.min(from.bytes - at)).unwrap_or_default();
+            from.load(at, bytes)?;
+            self.store(at, bytes)?;
+        }
+        Ok(())
     }
 
     /// As [`combine`](Self::combine), with operands of the caller; the old values go to `old`, which is as long.
@@ -326,6 +379,33 @@ mod tests {
                 });
             }
         }
+    }
+
+    #[test]
+    fn blocks_are_combined_and_gathered() {
+        with_memory(4, |memory| {
+            with_memory(1, |operands| {
+                let stride = Stride { block: 2, distance: 6 };
+                let bytes = [1_u8, 2, 3, 4, 5, 6, 7, 8];
+                operands.store(0, &bytes).expect("inside");
+                memory.combine_strided(stride, COPY, operands, false).expect("defined");
+                let mut all = [0; 32];
+                memory.load(0, &mut all).expect("inside");
+                let expected = [1, 2, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 0, 0, 0, 7, 8];
+                assert_eq!((&all[..20], &all[20..]), (&expected[..], &[0; 12][..]));
+                let sum = AccumulateOperation::from(SystemOperation::sum()).update(Element::U16);
+                memory.combine_strided(stride, sum, operands, true).expect("defined");
+                operands.load(0, &mut all[..8]).expect("inside");
+                assert_eq!(all[..8], bytes, "the old values");
+                memory.gather(stride, operands).expect("inside");
+                operands.load(0, &mut all[..8]).expect("inside");
+                assert_eq!(all[..8], bytes.map(|byte| 2 * byte));
+                let far = Stride { distance: 12, ..stride };
+                assert_eq!(memory.gather(far, operands), Err(Refusal::OutOfBounds));
+                let odd = Stride { distance: 5, ..stride };
+                assert_eq!(memory.combine_strided(odd, sum, operands, false), Err(Refusal::Unsupported));
+            });
+        });
     }
 
     #[test]

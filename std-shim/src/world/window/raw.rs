@@ -4,6 +4,7 @@
 use unisono_datatype::Datatype;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation};
 
+use super::blocks::{WindowBlocks, WindowReads};
 use super::target_datatype::TargetElements;
 use super::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 use crate::world::collective::SystemOperation;
@@ -68,6 +69,38 @@ impl Window {
     ) -> Result<(), WindowError> {
         let (grain, there) = (update.element.bytes(), TargetElements { rank: target, offset, count, datatype });
         self.update_blocks(update.operation.update(update.element), grain, bytes, there)
+    }
+
+    /// Copies packed bytes to blocks in the memory of a rank. Done after the next flush.
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn raw_put_blocks(&self, packed: &[u8], target: Rank, blocks: &WindowBlocks) -> Result<(), WindowError> {
+        self.put_blocks(packed, target, blocks)
+    }
+
+    /// Reads of blocks, which fill `packed` in the order in which they are started.
+    pub const fn raw_reads<'w, 'p>(&'w self, packed: &'p mut [u8]) -> WindowReads<'w, 'p> {
+        WindowReads::new(self, packed)
+    }
+
+    /// As [`raw_update`](Self::raw_update), of the elements in blocks, each of which has whole elements.
+    ///
+    /// # Errors
+    /// As of [`raw_update`](Self::raw_update).
+    pub fn raw_update_blocks(
+        &self,
+        update: RawUpdate,
+        packed: &[u8],
+        old: Option<&mut [u8]>,
+        target: Rank,
+        blocks: &WindowBlocks,
+    ) -> Result<(), WindowError> {
+        if old.as_ref().is_some_and(|old| old.len() != packed.len()) {
+            return Err(WindowError::Unsupported);
+        }
+        let grain = update.element.bytes();
+        self.update_strided(update.operation.update(update.element), grain, packed, old, target, blocks)
     }
 
     /// As [`raw_update`](Self::raw_update), with a request, which copies the bytes.

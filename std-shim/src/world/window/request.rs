@@ -6,8 +6,10 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
+use unisono_core::rma::RemoteSpan;
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
+use unisono_core::rma::stride::Stride;
 use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -395,7 +397,7 @@ impl Window {
             };
             let step = self.step(grain, there)?;
             for (i, part) in bytes.chunks(step).enumerate() {
-                let request = |from| RmaRequest::Accumulate { from, update, result: None };
+                let request = |from| RmaRequest::Accumulate { from, update, result: None, stride: None };
                 parts.push(self.start(there, remote_span(key, offset + i * step), part, CallEnd::Request, request)?);
             }
         }
@@ -427,7 +429,7 @@ impl Window {
                 };
                 self.start_fetch(target, there, count, bytes.len(), |process, into| {
                     let (memory, from) = sent(process)?;
-                    let request = RmaRequest::Accumulate { from, update, result: Some(into) };
+                    let request = RmaRequest::Accumulate { from, update, result: Some(into), stride: None };
                     let at = remote_span(key, at);
                     let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
                     started.inspect_err(|_| process.release_call_memory(memory))
@@ -469,10 +471,7 @@ impl Window {
             Some(Place { access: Access::Remote(there, key), offset: at, .. })
                 if bytes <= self.communicator.shared.lock().read_limit(there) =>
             {
-                self.start_fetch(target, there, count, bytes, |process, into| {
-                    let (at, request) = (remote_span(key, at), RmaRequest::Read { into });
-                    process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
-                })
+                self.start_read(target, there, count, remote_span(key, at), bytes, None)
             }
             _ => {
                 let mut values: Vec<T> = zeroed(count);
@@ -480,6 +479,22 @@ impl Window {
                 Ok(self.fetched(target, values))
             }
         }
+    }
+
+    /// Starts to read `bytes` bytes, of blocks or adjacent ones, as `count` elements.
+    pub(super) fn start_read<T>(
+        &self,
+        target: Rank,
+        there: Rank,
+        count: usize,
+        at: RemoteSpan,
+        bytes: usize,
+        stride: Option<Stride>,
+    ) -> Result<GetRequest<'_, T>, WindowError> {
+        self.start_fetch(target, there, count, bytes, |process, into| {
+            let request = RmaRequest::Read { into, stride };
+            process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
+        })
     }
 
     /// A request that has ended, with its data.

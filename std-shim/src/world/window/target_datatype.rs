@@ -1,21 +1,16 @@
 //! One-sided calls on the elements of a datatype in the memory of a rank, as MPI's calls with a target datatype.
-//!
-//! Each block of contiguous bytes there is an operation of its own.
 
-use alloc::collections::VecDeque;
 use core::ops::ControlFlow;
 
 use unisono_core::rma::header::ElementUpdate;
 use unisono_datatype::{Datatype, Run};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::blocks::{WindowBlocks, WindowReads};
 use super::place::Places;
-use super::{AccumulateOperation, CallEnd, GetRequest, Window, WindowError, bytes_of_view, fill_view};
+use super::{AccumulateOperation, Window, WindowError, bytes_of_view, fill_view};
 use crate::world::collective::{AsView, AsViewMut, Element};
 use unisono_bootstrap::Rank;
-
-/// Reads that are under way at a time.
-const READS: usize = 64;
 
 /// Elements of a datatype in the memory of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -27,25 +22,10 @@ pub(super) struct TargetElements<'d> {
     pub(super) datatype: &'d Datatype,
 }
 
-/// A block of contiguous bytes: its offset in the target's memory, that from the lowest block, and its part of the packed
-/// data.
-struct Block {
-    offset: usize,
-    above: usize,
-    first: usize,
-    bytes: usize,
-}
-
-impl Block {
-    /// Its part.
-    fn of<'p>(&self, packed: &'p [u8]) -> &'p [u8] {
-        packed.get(self.first..).and_then(|rest| rest.get(..self.bytes)).unwrap_or_default()
-    }
-}
-
 impl Window {
     /// As [`put`](Self::put), to `count` elements of a datatype, the first of which is at byte `offset` (`MPI_Put` with
-    /// a target datatype). They have as many bytes as `data`, and may have gaps.
+    /// a target datatype). They have as many bytes as `data`, and may have gaps. Only a flush orders it before later
+    /// puts.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -75,8 +55,10 @@ impl Window {
     ) -> Result<(), WindowError> {
         let (view, there) = (data.as_view(), TargetElements { rank: target, offset, count, datatype });
         let bytes = bytes_of_view(&view)?;
-        self.for_each_block(bytes.len(), there, &mut |block, _| {
-            self.start_put(block.of(&bytes), target, block.offset, CallEnd::Flush).map(|_| ())
+        let mut rest = &*bytes;
+        self.for_each_run(bytes.len(), there, &mut |run, _| {
+            let part = rest.split_off(..run.bytes * run.count).unwrap_or_default();
+            self.put_blocks(part, target, &run)
         })
     }
 
@@ -148,74 +130,67 @@ impl Window {
         bytes: &[u8],
         there: TargetElements<'_>,
     ) -> Result<(), WindowError> {
-        let expect_whole = &mut |Block { bytes, above, .. }: Block, places: &Places| {
-            if !bytes.is_multiple_of(grain) {
+        let first = there.first()?;
+        let expect_whole = &mut |run: WindowBlocks, places: &Places| {
+            if !run.bytes.is_multiple_of(grain) {
                 return Err(WindowError::Unsupported);
             }
-            let are_whole = places.hold_elements(above, bytes, grain);
+            let is_whole = |i| {
+                let above = run.start(i).and_then(|start| start.checked_sub(first));
+                above.is_some_and(|above| places.hold_elements(above, run.bytes, grain))
+            };
+            let are_whole = places.only().is_some() || (0..run.count).all(is_whole);
             if are_whole { Ok(()) } else { Err(WindowError::OutOfBounds(there.rank)) }
         };
-        self.for_each_block(bytes.len(), there, expect_whole)?;
-        self.for_each_block(bytes.len(), there, &mut |block, _| {
-            self.update(update, grain, block.of(bytes), None, there.rank, block.offset)
+        self.for_each_run(bytes.len(), there, expect_whole)?;
+        let mut rest = bytes;
+        self.for_each_run(bytes.len(), there, &mut |run, _| {
+            let part = rest.split_off(..run.bytes * run.count).unwrap_or_default();
+            self.update_strided(update, grain, part, None, there.rank, &run)
         })
     }
 
-    fn get_blocks(&self, mut into: &mut [u8], there: TargetElements<'_>) -> Result<(), WindowError> {
-        let (given, mut reads) = (into.len(), VecDeque::new());
-        let mut take = |read: GetRequest<'_, u8>| {
-            let bytes = read.wait()?;
-            if let Some((first, rest)) = core::mem::take(&mut into).split_at_mut_checked(bytes.len()) {
-                first.copy_from_slice(&bytes);
-                into = rest;
-            }
-            Ok::<(), WindowError>(())
-        };
-        self.for_each_block(given, there, &mut |block, _| {
-            if reads.len() == READS
-                && let Some(read) = reads.pop_front()
-            {
-                take(read)?;
-            }
-            reads.push_back(self.request_get::<u8>(block.bytes, there.rank, block.offset)?);
-            Ok(())
-        })?;
-        reads.into_iter().try_for_each(take)
+    fn get_blocks(&self, into: &mut [u8], there: TargetElements<'_>) -> Result<(), WindowError> {
+        let (given, mut reads) = (into.len(), WindowReads::new(self, into));
+        self.for_each_run(given, there, &mut |run, _| reads.read(there.rank, &run))?;
+        reads.finish()
     }
 
-    /// Calls `visit` with each block of the elements, in their order, after all have been checked.
-    fn for_each_block(
+    /// Calls `visit` with each run of blocks of the elements, in their order, after all have been checked.
+    fn for_each_run(
         &self,
         given: usize,
-        TargetElements { rank: target, offset, count, datatype }: TargetElements<'_>,
-        visit: &mut dyn FnMut(Block, &Places) -> Result<(), WindowError>,
+        there: TargetElements<'_>,
+        visit: &mut dyn FnMut(WindowBlocks, &Places) -> Result<(), WindowError>,
     ) -> Result<(), WindowError> {
-        let outside = || WindowError::OutOfBounds(target);
-        let all = datatype.contiguous(count).map_err(|_| outside())?;
+        let outside = || WindowError::OutOfBounds(there.rank);
+        let all = there.all()?;
         if all.size() != given {
             return Err(WindowError::SizesDiffer { given, described: all.size() });
         }
         if given == 0 {
             return Ok(());
         }
-        let (lower, _) = all.true_bounds();
-        let first = offset.checked_add_signed(lower).ok_or_else(outside)?;
-        let places = self.places(target, first, all.true_extent(), 1)?;
-        let (mut done, mut result) = (0, Ok(()));
-        all.for_each_run(0, given, |Run { offset: at, bytes, count, stride }| {
-            for number in 0..count {
-                let place = isize::try_from(number).ok().and_then(|number| stride.checked_mul(number)?.checked_add(at));
-                let place = place.and_then(|place| offset.checked_add_signed(place));
-                let block =
-                    place.map(|offset| Block { offset, above: offset.saturating_sub(first), first: done, bytes });
-                done += bytes;
-                result = block.ok_or_else(outside).and_then(|block| visit(block, &places));
-                if result.is_err() {
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
+        let places = self.places(there.rank, there.first()?, all.true_extent(), 1)?;
+        let mut result = Ok(());
+        all.for_each_run(0, given, |Run { offset, bytes, count, stride }| {
+            let start = there.offset.checked_add_signed(offset).ok_or_else(outside);
+            result = start.and_then(|offset| visit(WindowBlocks { offset, bytes, count, stride }, &places));
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         result
+    }
+}
+
+impl TargetElements<'_> {
+    /// All elements as one.
+    fn all(&self) -> Result<Datatype, WindowError> {
+        self.datatype.contiguous(self.count).map_err(|_| WindowError::OutOfBounds(self.rank))
+    }
+
+    /// The lowest byte.
+    fn first(&self) -> Result<usize, WindowError> {
+        let (lower, _) = self.all()?.true_bounds();
+        self.offset.checked_add_signed(lower).ok_or(WindowError::OutOfBounds(self.rank))
     }
 }
