@@ -523,30 +523,11 @@ impl World {
 
     /// Prints what this rank did, if the settings ask for it.
     fn publish_stats(&self) {
+        let counts = self.raw_statistics();
         let process = self.shared.lock();
-        let (ended, failed, counters) =
-            (process.requests.finished(), process.requests.failed(), process.datagrams.counters);
-        let (streams, trees, rails) = (process.stream_counters(), process.tree_counters(), process.rail_stats());
-        let integrity = process.datagrams.device.integrity();
-        let native = process.remote_access.native.counts();
-        let blocks_written = process.remote_access.blocks_written;
+        let (rails, integrity) = (process.rail_stats(), process.datagrams.device.integrity());
         drop(process);
-        let (rank, collectives) = (self.rank, self.call());
-        Stats {
-            rank,
-            ended,
-            failed,
-            collectives,
-            counters: &counters,
-            udp: &self.udp_counters,
-            streams,
-            trees,
-            native,
-            blocks_written,
-            rails: &rails,
-            integrity,
-        }
-        .publish(&self.settings);
+        Stats { rank: self.rank, counts: &counts, rails: &rails, integrity }.publish(&self.settings);
     }
 
     /// Starts nothing more, and waits until everything that was sent has arrived, at most until the deadline. Returns

@@ -1,4 +1,4 @@
-//! The counters of a rank while it runs, by name: those of `--stats`.
+//! The counters of a rank, by name: while it runs, and at its end for `--stats-file`.
 
 use std::sync::LazyLock;
 
@@ -39,12 +39,14 @@ pub enum StatisticTopic {
 /// The values of all statistics at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Snapshot {
-    ended: u64,
-    failed: u64,
-    collectives: u64,
+    /// Requests and collectives that ended, and those that failed.
+    pub(super) ended: u64,
+    pub(super) failed: u64,
+    /// Collectives that the program called on the World.
+    pub(super) collectives: u64,
     /// Posted receives, and unexpected messages.
     waiting: [u64; 2],
-    counters: Counters,
+    pub(super) counters: Counters,
     streams: StreamCounters,
     trees: TreeCounters,
     native: [u64; 2],
@@ -53,13 +55,24 @@ pub struct Snapshot {
     calls: [u64; 2],
 }
 
-/// A group of statistics of one topic: their descriptions, the beginning of their names, the rest of each, and the
-/// values.
-type Listed<'a> = (StatisticTopic, &'static str, &'static str, &'a [&'static str], &'a [u64]);
+/// A statistic, or a group of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listed<'a> {
+    topic: StatisticTopic,
+    description: &'static str,
+    /// The name; of a group the beginning of the names, with an underscore.
+    pub(super) name: &'static str,
+    /// The rest of each name.
+    pub(super) names: &'a [&'static str],
+    pub(super) values: &'a [u64],
+}
 
 impl Snapshot {
     /// All statistics, in their order.
-    fn list(&self, mut each: impl FnMut(Listed<'_>)) {
+    pub(super) fn list(&self, mut each: impl FnMut(Listed<'_>)) {
+        let mut each = |(topic, description, name, names, values): (_, _, _, &[&'static str], &[u64])| {
+            each(Listed { topic, description, name, names, values });
+        };
         use StatisticTopic::{Datagrams, Messages, Multicast, OneSided};
         let Self { ended, failed, collectives, waiting: [posted, unexpected], counters, streams, trees, .. } = *self;
         let Counters { sent, accepted, dropped, duplicates, spurious, bytes_sent, bytes_accepted, .. } = counters;
@@ -112,7 +125,7 @@ impl Snapshot {
     /// The value of a statistic, by its place in [`statistics`].
     pub fn value(&self, place: usize) -> Option<u64> {
         let (mut left, mut found) = (place, None);
-        self.list(|(.., values)| {
+        self.list(|Listed { values, .. }| {
             found = found.or_else(|| values.get(left).copied());
             left = if found.is_some() { usize::MAX } else { left.saturating_sub(values.len()) };
         });
@@ -124,7 +137,7 @@ impl Snapshot {
 pub fn statistics() -> &'static [Statistic] {
     static ALL: LazyLock<Vec<Statistic>> = LazyLock::new(|| {
         let mut all = Vec::new();
-        Snapshot::default().list(|(topic, description, name, names, values)| {
+        Snapshot::default().list(|Listed { topic, description, name, names, values }| {
             debug_assert_eq!(names.len(), values.len(), "{name}");
             let is_level = ["receives_posted", "messages_unexpected"].contains(&name);
             let statistic = |rest| Statistic { name: format!("{name}{rest}"), description, topic, is_level };

@@ -6,14 +6,11 @@ use std::io;
 use std::io::Write as _;
 use std::path::Path;
 
-use unisono_core::counters::{Counters, DropReason};
+use unisono_core::counters::Counters;
 use unisono_core::device::TxReason;
-use unisono_core::multicast::StreamCounters;
-use unisono_core::wire::DatagramKind;
-use unisono_udp::UdpCounters;
 
-use super::collective::engine::token_trees::TreeCounters;
 use super::rails::RailStats;
+use super::statistics::{Listed, Snapshot};
 use super::watchdog::report;
 use crate::environment::{Integrity, Settings, Switch};
 use unisono_bootstrap::Rank;
@@ -22,21 +19,7 @@ use unisono_bootstrap::Rank;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stats<'a> {
     pub(super) rank: Rank,
-    /// Requests and collectives that ended, and those that failed.
-    pub(super) ended: u64,
-    pub(super) failed: u64,
-    /// Collectives that the program called on the World.
-    pub(super) collectives: u32,
-    pub(super) counters: &'a Counters,
-    pub(super) udp: &'a UdpCounters,
-    /// Of multicast.
-    pub(super) streams: StreamCounters,
-    /// Of releases of trees.
-    pub(super) trees: TreeCounters,
-    /// One-sided operations that the adapter was to execute by itself, and those of them that it did not.
-    pub(super) native: [u64; 2],
-    /// Blocks of alltoalls that this rank wrote to others.
-    pub(super) blocks_written: u64,
+    pub(super) counts: &'a Snapshot,
     pub(super) rails: &'a [RailStats],
     pub(super) integrity: Integrity,
 }
@@ -60,19 +43,19 @@ impl Stats<'_> {
     }
 
     fn resent(&self) -> u64 {
-        let of = |reason: TxReason| self.counters.sent.get(reason as usize).copied().unwrap_or(0);
+        let of = |reason: TxReason| self.counts.counters.sent.get(reason as usize).copied().unwrap_or(0);
         of(TxReason::ResentNack).saturating_add(of(TxReason::ResentProbe))
     }
 
     fn text(&self) -> String {
-        let Counters { sent, accepted, dropped, duplicates, bytes_sent, bytes_accepted, .. } = self.counters;
+        let Counters { sent, accepted, dropped, duplicates, bytes_sent, bytes_accepted, .. } = &self.counts.counters;
         let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let mut text = format!(
             "ends: {} operations, {} of them failed; {} collectives; sent {} datagrams of {bytes_sent} bytes, {} of them \
              again; accepted {} of {bytes_accepted} bytes, {duplicates} duplicates, {} dropped",
-            self.ended,
-            self.failed,
-            self.collectives,
+            self.counts.ended,
+            self.counts.failed,
+            self.counts.collectives,
             sum(sent),
             self.resent(),
             sum(accepted),
@@ -126,41 +109,20 @@ impl Stats<'_> {
     }
 
     fn json(&self) -> String {
-        let Counters { sent, accepted, dropped, duplicates, spurious, bytes_sent, bytes_accepted, .. } = self.counters;
-        let mut line = format!(
-            "{{\"rank\":{},\"operations\":{},\"failed\":{},\"collectives\":{}",
-            self.rank, self.ended, self.failed, self.collectives
-        );
-        for (name, names, counts) in [
-            ("sent", &TxReason::NAMES[..], &sent[..]),
-            ("accepted", &DatagramKind::NAMES[..], &accepted[..]),
-            ("dropped", &DropReason::NAMES[..], &dropped[..]),
-        ] {
-            let fields: Vec<String> =
-                names.iter().zip(counts).map(|(name, count)| format!("\"{name}\":{count}")).collect();
-            // Writing to a String does not fail.
-            let _ = write!(line, ",\"{name}\":{{{}}}", fields.join(","));
-        }
-        let StreamCounters { repaired, repaired_all, probes, reports_sent, placed, foreign, .. } = self.streams;
-        let _ = write!(
-            line,
-            ",\"multicast\":{{\"sent\":{},\"placed\":{placed},\"repaired\":{repaired},\
-             \"repaired_all\":{repaired_all},\"probes\":{probes},\"reports\":{reports_sent},\"foreign\":{foreign}}}",
-            self.streams.sent
-        );
-        let TreeCounters { multicasts, received, asks } = self.trees;
-        let _ = write!(line, ",\"releases\":{{\"multicasts\":{multicasts},\"received\":{received},\"asks\":{asks}}}");
-        let [posted, failed] = self.native;
-        let _ = write!(line, ",\"native\":{{\"posted\":{posted},\"failed\":{failed}}}");
-        let _ = write!(line, ",\"blocks_written\":{}", self.blocks_written);
-        let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]", self.integrity, self.rails_json());
-        let _ = write!(
-            line,
-            ",\"duplicates\":{duplicates},\"spurious\":{spurious},\"bytes_sent\":{bytes_sent},\
-             \"bytes_accepted\":{bytes_accepted},\"send_calls\":{},\"receive_calls\":{}}}",
-            self.udp.send_calls.get(),
-            self.udp.receive_calls.get(),
-        );
+        let mut line = format!("{{\"rank\":{}", self.rank);
+        // Writing to a String does not fail.
+        self.counts.list(|Listed { name, names, values, .. }| {
+            let _ = match (name.strip_suffix('_'), values) {
+                (Some(group), _) => {
+                    let field = |(name, count)| format!("\"{name}\":{count}");
+                    let fields: Vec<String> = names.iter().zip(values).map(field).collect();
+                    write!(line, ",\"{group}\":{{{}}}", fields.join(","))
+                }
+                (None, [value]) => write!(line, ",\"{name}\":{value}"),
+                (None, _) => Ok(()),
+            };
+        });
+        let _ = write!(line, ",\"integrity\":\"{}\",\"rails\":[{}]}}", self.integrity, self.rails_json());
         line
     }
 }
