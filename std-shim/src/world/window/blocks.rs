@@ -10,7 +10,9 @@ use unisono_core::rma::stride::Stride;
 
 use super::memory::COPY;
 use super::place::Place;
-use super::{Access, CallEnd, GetRequest, Window, WindowError, remote_span};
+use super::remote::remote_span;
+use super::{Access, GetRequest, Window, WindowError};
+use crate::world::process::remote_access::CallEnd;
 use unisono_bootstrap::Rank;
 
 /// Reads that are under way at a time.

@@ -13,7 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::memory::WindowMemory;
 use super::place::{Place, Places};
-use super::{Access, Window, WindowError, remote_span};
+use super::remote::remote_span;
+use super::{Access, Window, WindowError};
 use crate::world::communicator::Communicator;
 use crate::world::progress::WaitFor;
 use crate::world::shm_transport::Buffer;

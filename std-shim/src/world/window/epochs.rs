@@ -5,7 +5,8 @@ use core::sync::atomic::{Ordering, fence};
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::operation::RmaRequest;
 
-use super::{Access, Window, WindowError, of, remote_span};
+use super::remote::{of, remote_span};
+use super::{Access, Window, WindowError};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use crate::world::request::{Failure, Tag};
 use unisono_bootstrap::Rank;

@@ -14,7 +14,8 @@ use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::place::Place;
-use super::{Access, AccumulateOperation, Window, WindowError, remote_span};
+use super::remote::remote_span;
+use super::{Access, AccumulateOperation, Window, WindowError};
 use crate::world::collective::{AsView, Element};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;

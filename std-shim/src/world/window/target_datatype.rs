@@ -7,8 +7,9 @@ use unisono_datatype::{Datatype, Run};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::blocks::{WindowBlocks, WindowReads};
+use super::copies::{bytes_of_view, fill_view};
 use super::place::Places;
-use super::{AccumulateOperation, Window, WindowError, bytes_of_view, fill_view};
+use super::{AccumulateOperation, Window, WindowError};
 use crate::world::collective::{AsView, AsViewMut, Element};
 use unisono_bootstrap::Rank;
 
