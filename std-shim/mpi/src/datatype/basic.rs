@@ -141,7 +141,8 @@ basics! {
     MPI_WCHAR 4 4 2 Character;
     MPI_INT8_T 1 1 1 Signed;
     MPI_UINT8_T 1 1 1 Unsigned;
-    MPI_CHAR 1 1 1 Character;
+    // The standard defines no sum of characters; other libraries have it.
+    MPI_CHAR 1 1 1 Signed;
     MPI_SIGNED_CHAR 1 1 1 Signed;
     MPI_UNSIGNED_CHAR 1 1 1 Unsigned;
     MPI_BYTE 1 1 1 Byte;
