@@ -141,7 +141,9 @@ impl Window {
                     self.start_strided_update(update, there, at, stride, bytes)
                 }
                 (PartPlace::Strided { there, at, stride }, Some(old)) => {
-                    self.fetch_remote(bytes, old, target, there, at, update, Some(stride))
+                    let stride = Some(stride);
+                    let request = |from, into| RmaRequest::Accumulate { from, update, result: Some(into), stride };
+                    self.fetch_remote(bytes, old, target, there, at, request)
                 }
             }
         })

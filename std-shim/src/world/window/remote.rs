@@ -1,9 +1,7 @@
 //! Operations on ranks that requests reach: how they are started and awaited, and how they end.
 
-use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::Refusal;
-use unisono_core::rma::stride::Stride;
 use unisono_core::rma::{RemoteSpan, RmaError};
 use unisono_core::span::Span;
 
@@ -104,8 +102,7 @@ impl Window {
         target: Rank,
         there: Rank,
         at: RemoteSpan,
-        update: ElementUpdate,
-        stride: Option<Stride>,
+        request: impl Fn(Span, Span) -> RmaRequest,
     ) -> Result<(), WindowError> {
         let started = self.start_when_room(there, |process| {
             let exhausted = StartError::Failed(Failure::ResourceExhausted);
@@ -123,7 +120,7 @@ impl Window {
                 return Err(exhausted);
             };
             let memory = CallMemory::User(span.region, Some(cell));
-            let request = RmaRequest::Accumulate { from, update, result: Some(span), stride };
+            let request = request(from, span);
             let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
             if started.is_err() {
                 process.release_call_memory(memory);

@@ -115,8 +115,9 @@ impl Window {
         let parts = (0..).map(|i| remote_span(key, offset + i * step)).zip(bytes.chunks(step));
         match old {
             Some(old) => {
+                let request = |from, into| RmaRequest::Accumulate { from, update, result: Some(into), stride: None };
                 for ((at, part), into) in parts.zip(old.chunks_mut(step)) {
-                    self.fetch_remote(part, into, target, there, at, update, None)?;
+                    self.fetch_remote(part, into, target, there, at, request)?;
                 }
             }
             None => {
