@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--against", type=pathlib.Path)
-    parser.add_argument("--except", dest="exceptions", type=pathlib.Path)
+    parser.add_argument("--except", dest="exceptions", type=pathlib.Path, action="append", default=[])
     parser.add_argument("--show", action="store_true")
     parser.add_argument("folders", nargs="+")
     options = parser.parse_args()
@@ -88,7 +88,7 @@ def main():
         for path in options.against.glob("*.json"):
             reference.update(json.loads(path.read_text()))
     results, worse = {}, []
-    lines = options.exceptions.read_text().splitlines() if options.exceptions else []
+    lines = [line for path in options.exceptions for line in path.read_text().splitlines()]
     exceptions = {line.split("#")[0].strip() for line in lines}
     for folder in options.folders:
         counted = passed = 0
