@@ -125,13 +125,6 @@ pub(super) struct ReservedContext<'c> {
     is_known: bool,
 }
 
-impl ReservedContext<'_> {
-    /// Gives up the slot of the node's memory.
-    pub(super) const fn without_slot(&mut self) {
-        self.agreed.slot = None;
-    }
-}
-
 impl Drop for ReservedContext<'_> {
     fn drop(&mut self) {
         self.parent.shared.lock().unreserve(&self.agreed, &self.parent.members, self.is_known);
@@ -284,7 +277,7 @@ impl Communicator {
             return self.reserve_alone();
         }
         let order = CreationOrder { parent: self.context, number: 0 };
-        self.agree_on_context_by(order, false, |proposal| {
+        self.agree_on_context_by(order, false, true, |proposal| {
             let operation = UserOperation::commutative(Proposal::combine);
             self.uncounted(|| self.all_reduce_in_place(core::slice::from_mut(proposal), operation))
         })
@@ -300,17 +293,18 @@ impl Communicator {
     }
 
     /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
-    /// the members of this communicator.
+    /// the members of this communicator; `takes_slot`: it gets a slot of the node's memory if one is free.
     pub(super) fn agree_on_context_by(
         &self,
         order: CreationOrder,
         is_foreign: bool,
+        takes_slot: bool,
         mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
     ) -> Result<ReservedContext<'_>, CreateError> {
         let mut round = Round::Gather;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(order, round);
+            let offered = process.collectives.offer_contexts(order, round, takes_slot);
             let (settings, shares_node) = (process.choices.digest, process.shares_its_node());
             let proposer = if is_foreign { process.rank } else { self.rank };
             drop(process);

@@ -282,14 +282,13 @@ impl Communicator {
         let is_foreign = members != self.members;
         let parent = if is_foreign { WORLD } else { self.context };
         let order = CreationOrder { parent, number: number.saturating_add(1) };
-        let mut reserved = self.agree_on_context_by(order, is_foreign, |proposal| {
+        // A slot of the node's memory might be another group's, too.
+        let reserved = self.agree_on_context_by(order, is_foreign, false, |proposal| {
             let mut bytes = proposal.to_bytes();
             reduce(&mut bytes)?;
             proposal.read(&bytes);
             Ok(())
         })?;
-        // A slot of the node's memory might be another group's, too.
-        reserved.without_slot();
         Ok(self.open_for(&reserved, members))
     }
 

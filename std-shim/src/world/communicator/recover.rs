@@ -145,7 +145,7 @@ impl Communicator {
         let mut round = Round::Gather;
         loop {
             let mut process = self.shared.lock();
-            let offered = process.collectives.offer_contexts(order, round);
+            let offered = process.collectives.offer_contexts(order, round, true);
             let shares_node = process.shares_its_node();
             drop(process);
             let flags = u64::from(offered.is_exclusive) | u64::from(shares_node) << 1 | offered.slots << SLOTS_SHIFT;

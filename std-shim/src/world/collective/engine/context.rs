@@ -127,6 +127,8 @@ pub(in crate::world) struct Contexts {
     offered: Option<u32>,
     /// Whether the first window is offered for one whose members may not all have called yet.
     is_offered_early: bool,
+    /// Whether communicator slots are offered for one of them.
+    are_slots_offered: bool,
     /// Ranks that failed, as was agreed.
     pub(in crate::world) agreed_failed: BTreeSet<Rank>,
     /// Whether messages may name a communicator that this rank does not know: one that it is making, or failed to make.
@@ -204,6 +206,7 @@ impl Contexts {
             creating: Vec::new(),
             offered: None,
             is_offered_early: false,
+            are_slots_offered: false,
             agreed_failed: BTreeSet::new(),
             is_expecting: false,
             early_revocations: BTreeSet::new(),
@@ -341,11 +344,12 @@ impl Contexts {
 
     /// Offers free contexts for a communicator, to no two at a time. Those whose members have all called are served one
     /// after the other, at all ranks from the least on. One whose members may not all have called yet gets the first
-    /// window if that is not offered, and holds up no other (as in MPICH's nonblocking duplicates).
+    /// window if that is not offered, and holds up no other (as in MPICH's nonblocking duplicates). `slots`: `None` for
+    /// one that takes none.
     pub(in crate::world) fn offer(
         &mut self,
         (order, round): (CreationOrder, Round),
-        slots: &mut CommunicatorSlots,
+        slots: Option<&mut CommunicatorSlots>,
         is_busy: impl Fn(u32) -> bool,
     ) -> ContextOffer {
         let has_gathered = round != Round::Gather;
@@ -354,9 +358,9 @@ impl Contexts {
             None => self.creating.push(Creation { order, has_gathered }),
         }
         self.is_expecting = true;
-        let (has_slots, is_exclusive) = match round {
-            Round::Gather => (self.offered.is_none(), !self.is_offered_early && self.offered != Some(0)),
-            Round::From(_) => (!self.is_offered_early, self.offered.is_none() && self.next_creation() == Some(order)),
+        let is_exclusive = match round {
+            Round::Gather => !self.is_offered_early && self.offered != Some(0),
+            Round::From(_) => self.offered.is_none() && self.next_creation() == Some(order),
         };
         let mut free = [0; _];
         match round {
@@ -372,7 +376,8 @@ impl Contexts {
                 }
             }
         }
-        let slots = if is_exclusive && has_slots { slots.offer() } else { 0 };
+        let slots = slots.filter(|_| is_exclusive && !self.are_slots_offered).map_or(0, CommunicatorSlots::offer);
+        self.are_slots_offered |= slots != 0;
         ContextOffer { round, free, slots, is_exclusive, generation: self.generation.wrapping_add(1) }
     }
 
@@ -389,6 +394,7 @@ impl Contexts {
         is_over: bool,
         is_made: bool,
     ) {
+        self.are_slots_offered &= offered.slots == 0;
         match offered.round {
             _ if !offered.is_exclusive => {}
             Round::Gather => self.is_offered_early = false,
@@ -483,7 +489,7 @@ mod tests {
         let order = CreationOrder { parent: 0, number: 0 };
         assert_eq!(contexts.free_context(|_| false), Some((1, 1)));
         for round in [Round::Gather, Round::From(0)] {
-            let offered = contexts.offer((order, round), &mut slots, |_| false);
+            let offered = contexts.offer((order, round), Some(&mut slots), |_| false);
             assert_eq!(contexts.free_context(|_| false), Some((WINDOW, 1)));
             contexts.take_back(order, &offered, true, true);
         }
@@ -494,7 +500,7 @@ mod tests {
         let (mut contexts, mut slots) = (Contexts::new(), CommunicatorSlots::new(None));
         contexts.begin((0, 0), Group::all(4), false, None);
         let [first, second, third] = [0, 1, 2].map(|number| CreationOrder { parent: 0, number });
-        let mut offer = |order, round| contexts.offer((order, round), &mut slots, |_| false);
+        let mut offer = |order, round| contexts.offer((order, round), Some(&mut slots), |_| false);
         let early = offer(first, Round::Gather);
         assert!(early.is_exclusive && early.free[0] == !1 && early.slots != 0);
         let late = offer(second, Round::Gather);
@@ -504,16 +510,17 @@ mod tests {
         let other = offer(third, Round::From(0));
         assert!(!other.is_exclusive, "another one's turn");
         contexts.take_back(second, &turn, false, true);
-        let next = contexts.offer((second, Round::From(WINDOW)), &mut slots, |_| false);
+        let next = contexts.offer((second, Round::From(WINDOW)), Some(&mut slots), |_| false);
         assert!(next.is_exclusive && next.free == [u64::MAX; _]);
         contexts.take_back(second, &next, true, true);
         contexts.take_back(first, &early, false, true);
-        let last = contexts.offer((third, Round::From(0)), &mut slots, |_| false);
+        let last = contexts.offer((third, Round::From(0)), Some(&mut slots), |_| false);
         assert!(last.is_exclusive && last.free[0] == !1 && last.slots != 0);
-        assert!(!contexts.offer((second, Round::Gather), &mut slots, |_| false).is_exclusive, "offered to the third");
-        assert!(!contexts.offer((first, Round::From(0)), &mut slots, |_| false).is_exclusive, "after the third");
+        assert!(!contexts.offer((second, Round::Gather), None, |_| false).is_exclusive, "offered to the third");
+        assert!(!contexts.offer((first, Round::From(0)), None, |_| false).is_exclusive, "after the third");
         contexts.take_back(third, &last, true, true);
-        assert!(contexts.offer((first, Round::From(0)), &mut slots, |_| false).is_exclusive);
+        let mine = contexts.offer((first, Round::From(0)), None, |_| false);
+        assert!(mine.is_exclusive && mine.slots == 0);
     }
 
     #[test]

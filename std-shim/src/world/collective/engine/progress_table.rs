@@ -499,10 +499,16 @@ impl CollectiveTable {
 
     /// Offers the contexts from `first` on that are free for a communicator: no collective of theirs and no transfer is
     /// under way.
-    pub(in crate::world) fn offer_contexts(&mut self, order: CreationOrder, round: Round) -> ContextOffer {
+    pub(in crate::world) fn offer_contexts(
+        &mut self,
+        order: CreationOrder,
+        round: Round,
+        takes_slot: bool,
+    ) -> ContextOffer {
         let busy = self.busy_contexts();
         let Self { contexts, communicator_slots, .. } = self;
-        contexts.offer((order, round), communicator_slots, |context| busy.binary_search(&context).is_ok())
+        let slots = takes_slot.then_some(communicator_slots);
+        contexts.offer((order, round), slots, |context| busy.binary_search(&context).is_ok())
     }
 
     /// A free context, and a generation, for a communicator of this rank alone.
