@@ -67,7 +67,7 @@ fn statistics_are_written_for_every_rank() {
         .map(|line| {
             let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
             // The message that is no whole number of elements was dropped.
-            assert!(stats["sent"]["first"].as_u64() > Some(0) && stats["failed"] == 1, "{line}");
+            assert!(stats["sent"]["first"].as_u64() > Some(0) && stats["operations_failed"] == 1, "{line}");
             stats["rank"].as_u64().expect("a rank")
         })
         .collect();
