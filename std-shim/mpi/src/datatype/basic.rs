@@ -96,6 +96,9 @@ const fn name_of(handle: usize, constant: &'static str) -> &'static str {
     }
 }
 
+/// The standard defines no sum of characters; other libraries have it.
+const CHAR: Value = if core::ffi::c_char::MIN == 0 { Unsigned } else { Signed };
+
 use Value::{Byte, Character, Complex, Float, Logical, Pair, Signed, Unsigned};
 
 basics! {
@@ -141,8 +144,7 @@ basics! {
     MPI_WCHAR 4 4 2 Character;
     MPI_INT8_T 1 1 1 Signed;
     MPI_UINT8_T 1 1 1 Unsigned;
-    // The standard defines no sum of characters; other libraries have it.
-    MPI_CHAR 1 1 1 Signed;
+    MPI_CHAR 1 1 1 CHAR;
     MPI_SIGNED_CHAR 1 1 1 Signed;
     MPI_UNSIGNED_CHAR 1 1 1 Unsigned;
     MPI_BYTE 1 1 1 Byte;
