@@ -105,19 +105,23 @@ impl<'w> Target<'w> {
         self.runs(&mut |runs| self.blocks(runs).map(|_| ()))
     }
 
-    /// Copies packed bytes there: all, or those of the first elements.
+    /// Copies packed bytes there: all, or those of the first whole blocks.
     pub fn put(&self, packed: &[u8]) -> Outcome {
         self.expect_inside()?;
         let mut rest = packed;
         self.runs(&mut |runs| {
-            let (rank, blocks) = self.blocks(runs)?;
-            let part = rest.split_off(..rest.len().min(blocks.bytes * blocks.count)).unwrap_or_default();
+            let (rank, mut blocks) = self.blocks(runs)?;
+            blocks.count = blocks.count.min(rest.len().checked_div(blocks.bytes).unwrap_or(0));
+            let part = rest.split_off(..blocks.bytes * blocks.count).unwrap_or_default();
             self.win.with(|window| window.raw_put_blocks(part, rank, &blocks))
         })
     }
 
     /// Copies packed bytes from there.
     pub fn get(&self, packed: &mut [u8]) -> Outcome {
+        if packed.is_empty() {
+            return Ok(());
+        }
         self.expect_inside()?;
         if self.datatype.is_dense {
             let (rank, offset) = self.place(0, packed.len())?;

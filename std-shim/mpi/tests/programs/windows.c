@@ -136,6 +136,63 @@ static void dynamic(void)
     MPI_Win_free(&win);
 }
 
+/* Nothing is attached between the blocks. */
+static void apart(void)
+{
+    int memory[8] = {0}, values[4] = {rank, rank + 1, rank + 2, rank + 3}, got[4];
+    MPI_Win win;
+    MPI_Aint there, all[64];
+    MPI_Datatype ends;
+    MPI_Type_vector(2, 2, 6, MPI_INT, &ends);
+    MPI_Type_commit(&ends);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    CHECK(MPI_Win_attach(win, memory, 2 * sizeof(int)) == MPI_SUCCESS);
+    CHECK(MPI_Win_attach(win, memory + 6, 2 * sizeof(int)) == MPI_SUCCESS);
+    MPI_Get_address(memory, &there);
+    MPI_Allgather(&there, 1, MPI_AINT, all, 1, MPI_AINT, MPI_COMM_WORLD);
+    MPI_Win_fence(0, win);
+    CHECK(MPI_Put(values, 4, MPI_INT, next, all[next], 1, ends, win) == MPI_SUCCESS);
+    CHECK(MPI_Get(NULL, 0, MPI_INT, next, 0, 0, MPI_INT, win) == MPI_SUCCESS);
+    MPI_Win_fence(0, win);
+    CHECK(memory[0] == before && memory[1] == before + 1 && memory[2] == 0);
+    CHECK(memory[6] == before + 2 && memory[7] == before + 3);
+    CHECK(MPI_Get(got, 4, MPI_INT, next, all[next], 1, ends, win) == MPI_SUCCESS);
+    for (int i = 0; i < 4; i++) CHECK(got[i] == values[i]);
+    MPI_Win_fence(0, win);
+    MPI_Win_free(&win);
+    MPI_Type_free(&ends);
+}
+
+/* The columns of a matrix of the program's memory, more of it than one message holds. */
+static void columns(void)
+{
+    enum { SIDE = 80 };
+    static int matrix[SIDE * SIDE], values[SIDE * SIDE], got[SIDE * SIDE];
+    MPI_Datatype column, every;
+    MPI_Win win;
+    MPI_Type_vector(SIDE, 1, SIDE, MPI_INT, &column);
+    MPI_Type_create_resized(column, 0, sizeof(int), &every);
+    MPI_Type_commit(&every);
+    for (int i = 0; i < SIDE * SIDE; i++) values[i] = rank * SIDE * SIDE + i;
+    MPI_Win_create(matrix, sizeof matrix, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_fence(0, win);
+    MPI_Put(values, SIDE * SIDE, MPI_INT, next, 0, SIDE, every, win);
+    MPI_Win_fence(0, win);
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j++) CHECK(matrix[j * SIDE + i] == (before * SIDE + i) * SIDE + j);
+    MPI_Win_fence(0, win);
+    MPI_Accumulate(values, SIDE * SIDE, MPI_INT, next, 0, SIDE, every, MPI_SUM, win);
+    MPI_Win_fence(0, win);
+    MPI_Get_accumulate(values, SIDE * SIDE, MPI_INT, got, SIDE * SIDE, MPI_INT, next, 0, SIDE, every, MPI_REPLACE, win);
+    for (int i = 0; i < SIDE * SIDE; i++) CHECK(got[i] == 2 * values[i]);
+    MPI_Get(got, SIDE * SIDE, MPI_INT, next, 0, SIDE, every, win);
+    for (int i = 0; i < SIDE * SIDE; i++) CHECK(got[i] == values[i]);
+    MPI_Win_fence(0, win);
+    MPI_Win_free(&win);
+    MPI_Type_free(&column);
+    MPI_Type_free(&every);
+}
+
 static void groups(void)
 {
     int memory[2] = {-1, -1};
@@ -208,6 +265,8 @@ int main(int argc, char **argv)
     updated();
     shared();
     dynamic();
+    apart();
+    columns();
     groups();
     described();
     return end();

@@ -144,6 +144,11 @@ impl NativeAccess {
     }
 
     /// Memory of a peer that is not accessed any more.
+    /// Whether a connection may access a peer's memory.
+    pub(in crate::world) fn reaches(&self, peer: PeerId, key: RKey) -> bool {
+        self.remote.contains_key(&(peer, key))
+    }
+
     pub(in crate::world) fn forget(&mut self, peer: PeerId, key: RKey) {
         self.remote.remove(&(peer, key));
     }

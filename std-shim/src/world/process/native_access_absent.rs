@@ -28,6 +28,10 @@ impl NativeAccess {
 
     pub(in crate::world) const fn learn(&mut self, _: PeerId, _: RKey, _: NativeMemory) {}
 
+    pub(in crate::world) const fn reaches(&self, _: PeerId, _: RKey) -> bool {
+        false
+    }
+
     pub(in crate::world) const fn forget(&mut self, _: PeerId, _: RKey) {}
 
     pub(super) const fn is_active(&self) -> bool {

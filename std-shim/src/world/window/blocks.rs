@@ -17,8 +17,6 @@ use unisono_bootstrap::Rank;
 
 /// Reads that are under way at a time.
 const READS: usize = 64;
-/// Bytes of a block up to which others are read meanwhile; longer ones are read where they go.
-const SHORT: usize = 4096;
 
 /// WindowBlocks of `bytes` bytes in the memory of a rank, `count` of them, the first one at byte `offset`.
 #[doc(hidden)]
@@ -61,27 +59,27 @@ impl WindowBlocks {
 }
 
 impl Window {
-    /// Where requests reach all of these blocks of elements of `grain` bytes, and how many one request holds; `None`:
-    /// each is an operation of its own.
-    fn strided(
-        &self,
-        target: Rank,
-        blocks: &WindowBlocks,
-        grain: usize,
-    ) -> Result<Option<(Rank, RemoteSpan, Stride, usize)>, WindowError> {
+    /// Where requests reach all of these blocks of elements of `grain` bytes, and how many one request holds. `None`:
+    /// each is an operation of its own, as where an adapter executes them.
+    fn strided(&self, target: Rank, blocks: &WindowBlocks, grain: usize) -> Option<(Rank, RemoteSpan, Stride, usize)> {
         let is_aligned = [blocks.bytes, blocks.stride.unsigned_abs()].iter().all(|bytes| bytes.is_multiple_of(grain));
-        let (Some(extent), true) = (blocks.extent(), blocks.count > 1 && is_aligned) else { return Ok(None) };
+        let (Some(extent), true) = (blocks.extent(), blocks.count > 1 && is_aligned) else { return None };
         let stride = u32::try_from(blocks.bytes).ok().zip(u32::try_from(blocks.stride).ok());
-        let Some(stride) = stride.map(|(block, distance)| Stride { block, distance }) else { return Ok(None) };
-        let Some(Place { access: Access::Remote(there, key), offset, .. }) =
-            self.places(target, blocks.offset, extent, 1)?.only()
+        let stride = stride.map(|(block, distance)| Stride { block, distance })?;
+        // Between the blocks of a dynamic window nothing may be attached.
+        let places = self.places(target, blocks.offset, extent, 1).ok();
+        let Some(Place { access: Access::Remote(there, key), offset, .. }) = places.and_then(|places| places.only())
         else {
-            return Ok(None);
+            return None;
         };
-        let room = self.communicator.shared.lock().remote_room(there, true);
+        let process = self.communicator.shared.lock();
+        if process.remote_access.native.reaches(there.into(), key.region) {
+            return None;
+        }
+        let room = process.remote_room(there, true);
         let per_request = room.checked_div(blocks.bytes).unwrap_or(0).min(blocks.count);
         let fits = stride.extent((per_request * blocks.bytes) as u32).is_some();
-        Ok((per_request > 1 && fits).then(|| (there, remote_span(key, offset), stride, per_request)))
+        (per_request > 1 && fits).then(|| (there, remote_span(key, offset), stride, per_request))
     }
 
     /// Whether no request is needed to read these bytes, nor to find that out.
@@ -98,7 +96,7 @@ impl Window {
         visit: &mut dyn FnMut(Part) -> Result<(), WindowError>,
     ) -> Result<(), WindowError> {
         let WindowBlocks { bytes, count, .. } = *blocks;
-        match self.strided(target, blocks, grain)? {
+        match self.strided(target, blocks, grain) {
             Some((there, start, stride, per_request)) => (0..count).step_by(per_request).try_for_each(|i| {
                 let at = remote_span(start, i * stride.distance as usize);
                 let place = PartPlace::Strided { there, at, stride };
@@ -200,7 +198,7 @@ impl<'w, 'p> WindowReads<'w, 'p> {
                 self.take()?;
             }
             let started = match part.place {
-                PartPlace::Block(offset) if part.bytes > SHORT || window.is_mapped(target, offset, part.bytes)? => {
+                PartPlace::Block(offset) if window.is_mapped(target, offset, part.bytes)? => {
                     self.take_all()?;
                     let bytes = self.rest.len().min(part.bytes);
                     let into = core::mem::take(&mut self.rest).split_at_mut(bytes);

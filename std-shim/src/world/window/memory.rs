@@ -211,9 +211,11 @@ impl WindowMemory {
 
     /// Copies all bytes of another memory, which is as long.
     fn copy_from(self, from: Self) -> Result<(), Refusal> {
-        let mut buffer = [0; BLOCK];
-        for at in (0..from.bytes).step_by(BLOCK) {
-            let bytes = buffer.get_mut(..BLOCK.min(from.bytes - at)).unwrap_or_default();
+        // Most blocks are short.
+        const STEP: usize = 64;
+        let mut buffer = [0; STEP];
+        for at in (0..from.bytes).step_by(STEP) {
+            let bytes = buffer.get_mut(..STEP.min(from.bytes - at)).unwrap_or_default();
             from.load(at, bytes)?;
             self.store(at, bytes)?;
         }
