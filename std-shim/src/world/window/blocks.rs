@@ -18,7 +18,7 @@ use unisono_bootstrap::Rank;
 /// Reads that are under way at a time.
 const READS: usize = 64;
 
-/// WindowBlocks of `bytes` bytes in the memory of a rank, `count` of them, the first one at byte `offset`.
+/// Blocks of `bytes` bytes in the memory of a rank, `count` of them, the first one at byte `offset`.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowBlocks {
