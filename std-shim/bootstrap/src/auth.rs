@@ -4,7 +4,7 @@
 //! read the incarnations, as the threat model states.
 
 use core::fmt;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::{fs, io::Read, os::unix::fs::MetadataExt, path::Path};
 
