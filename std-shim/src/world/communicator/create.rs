@@ -301,7 +301,7 @@ impl Communicator {
         takes_slot: bool,
         mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
     ) -> Result<ReservedContext<'_>, CreateError> {
-        let mut round = Round::Gather;
+        let mut round = Round::First;
         loop {
             let mut process = self.shared.lock();
             let offered = process.collectives.offer_contexts(order, round, takes_slot);
@@ -322,27 +322,25 @@ impl Communicator {
             let found = match reduced {
                 Err(error) => Some(Err(error.into())),
                 Ok(()) if terms.differs != NOBODY => Some(Err(CreateError::Differs(Rank(terms.differs as u32)))),
-                Ok(()) => terms.lowest_free().map(|free| Ok(round.first() + free)),
+                Ok(()) => terms.lowest_free().map(|free| Ok(round.start() + free)),
             };
-            let next = round.next(terms.is_exclusive != 0);
-            let found = found.or_else(|| next.is_none().then_some(Err(CreateError::NoContext)));
             let mut process = self.shared.lock();
-            if let Some(found) = found {
-                let agreed = found.map(|context| {
-                    let generation = terms.generation as u32;
-                    let room = first_slot(terms.slots, generation);
-                    let agreed = AgreedContext { context, generation, shares_node: terms.shares_node != 0, slot: room };
-                    process.reserve(&agreed);
-                    agreed
-                });
-                let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
-                process.collectives.withdraw_offer(order, &offered, true, is_made);
-                drop(process);
-                return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
+            if let (None, Some(next)) = (&found, round.next(terms.is_exclusive != 0)) {
+                process.collectives.withdraw_offer(order, &offered, false, true);
+                round = next;
+                continue;
             }
-            process.collectives.withdraw_offer(order, &offered, false, true);
+            let agreed = found.unwrap_or(Err(CreateError::NoContext)).map(|context| {
+                let generation = terms.generation as u32;
+                let room = first_slot(terms.slots, generation);
+                let agreed = AgreedContext { context, generation, shares_node: terms.shares_node != 0, slot: room };
+                process.reserve(&agreed);
+                agreed
+            });
+            let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
+            process.collectives.withdraw_offer(order, &offered, true, is_made);
             drop(process);
-            round = next.ok_or(CreateError::NoContext)?;
+            return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
         }
     }
 

@@ -142,7 +142,7 @@ impl Communicator {
     /// [`AgreeError`].
     pub fn shrink(&self) -> Result<Self, AgreeError> {
         let order = CreationOrder { parent: self.context, number: 0 };
-        let mut round = Round::Gather;
+        let mut round = Round::First;
         loop {
             let mut process = self.shared.lock();
             let offered = process.collectives.offer_contexts(order, round, true);
@@ -155,7 +155,7 @@ impl Communicator {
                 let (free, flags) = words.split_at_checked(FREE_WORDS).unwrap_or_default();
                 let (flags, mut windows) = (flags.first().copied().unwrap_or(0), (0_u32..).step_by(64).zip(free));
                 let free =
-                    windows.find(|(_, word)| **word != 0).map(|(at, word)| round.first() + at + word.trailing_zeros());
+                    windows.find(|(_, word)| **word != 0).map(|(at, word)| round.start() + at + word.trailing_zeros());
                 (free, flags, most, failed)
             });
             let mut process = self.shared.lock();

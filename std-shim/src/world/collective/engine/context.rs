@@ -151,7 +151,7 @@ pub(in crate::world) struct CreationOrder {
 struct Creation {
     order: CreationOrder,
     /// Whether all members are known to have called.
-    has_gathered: bool,
+    have_all_called: bool,
 }
 
 /// A round of the members' agreement on a context.
@@ -159,16 +159,16 @@ struct Creation {
 pub(in crate::world) enum Round {
     /// The first one. A member may call late, or wait for another communicator before it does: nothing else waits for
     /// this round.
-    Gather,
+    First,
     /// All members have called. Contexts from this one on are offered, for one communicator after the other.
     From(u32),
 }
 
 impl Round {
     /// The first context that it may offer.
-    pub(in crate::world) const fn first(self) -> u32 {
+    pub(in crate::world) const fn start(self) -> u32 {
         match self {
-            Self::Gather => 0,
+            Self::First => 0,
             Self::From(first) => first,
         }
     }
@@ -177,7 +177,7 @@ impl Round {
     /// theirs. `None`: no context is left.
     pub(in crate::world) fn next(self, is_exclusive: bool) -> Option<Self> {
         match self {
-            Self::Gather => Some(Self::From(0)),
+            Self::First => Some(Self::From(0)),
             Self::From(first) if is_exclusive => Some(first + WINDOW).filter(|next| *next < CONTEXTS).map(Self::From),
             Self::From(_) => Some(self),
         }
@@ -352,20 +352,20 @@ impl Contexts {
         slots: Option<&mut CommunicatorSlots>,
         is_busy: impl Fn(u32) -> bool,
     ) -> ContextOffer {
-        let has_gathered = round != Round::Gather;
+        let have_all_called = round != Round::First;
         match self.creating.iter_mut().find(|creation| creation.order == order) {
-            Some(creation) => creation.has_gathered = has_gathered,
-            None => self.creating.push(Creation { order, has_gathered }),
+            Some(creation) => creation.have_all_called = have_all_called,
+            None => self.creating.push(Creation { order, have_all_called }),
         }
         self.is_expecting = true;
         let is_exclusive = match round {
-            Round::Gather => !self.is_offered_early && self.offered != Some(0),
+            Round::First => !self.is_offered_early && self.offered != Some(0),
             Round::From(_) => self.offered.is_none() && self.next_creation() == Some(order),
         };
         let mut free = [0; _];
         match round {
             _ if !is_exclusive => {}
-            Round::Gather => {
+            Round::First => {
                 self.is_offered_early = true;
                 free = self.free_map(0, is_busy);
             }
@@ -383,7 +383,7 @@ impl Contexts {
 
     /// The least of the communicators whose members have all called.
     fn next_creation(&self) -> Option<CreationOrder> {
-        self.creating.iter().filter(|creation| creation.has_gathered).map(|creation| creation.order).min()
+        self.creating.iter().filter(|creation| creation.have_all_called).map(|creation| creation.order).min()
     }
 
     /// Withdraws an offer. With `is_made`, this rank knows the outcome of the agreement.
@@ -397,7 +397,7 @@ impl Contexts {
         self.are_slots_offered &= offered.slots == 0;
         match offered.round {
             _ if !offered.is_exclusive => {}
-            Round::Gather => self.is_offered_early = false,
+            Round::First => self.is_offered_early = false,
             Round::From(_) => self.offered = None,
         }
         if is_over {
@@ -488,7 +488,7 @@ mod tests {
         contexts.begin((0, 0), Group::all(4), false, None);
         let order = CreationOrder { parent: 0, number: 0 };
         assert_eq!(contexts.free_context(|_| false), Some((1, 1)));
-        for round in [Round::Gather, Round::From(0)] {
+        for round in [Round::First, Round::From(0)] {
             let offered = contexts.offer((order, round), Some(&mut slots), |_| false);
             assert_eq!(contexts.free_context(|_| false), Some((WINDOW, 1)));
             contexts.take_back(order, &offered, true, true);
@@ -501,9 +501,9 @@ mod tests {
         contexts.begin((0, 0), Group::all(4), false, None);
         let [first, second, third] = [0, 1, 2].map(|number| CreationOrder { parent: 0, number });
         let mut offer = |order, round| contexts.offer((order, round), Some(&mut slots), |_| false);
-        let early = offer(first, Round::Gather);
+        let early = offer(first, Round::First);
         assert!(early.is_exclusive && early.free[0] == !1 && early.slots != 0);
-        let late = offer(second, Round::Gather);
+        let late = offer(second, Round::First);
         assert!(!late.is_exclusive && late.free == [0; _]);
         let turn = offer(second, Round::From(0));
         assert!(turn.is_exclusive && turn.free == [0; _] && turn.slots == 0, "the first one may get these");
@@ -516,7 +516,7 @@ mod tests {
         contexts.take_back(first, &early, false, true);
         let last = contexts.offer((third, Round::From(0)), Some(&mut slots), |_| false);
         assert!(last.is_exclusive && last.free[0] == !1 && last.slots != 0);
-        assert!(!contexts.offer((second, Round::Gather), None, |_| false).is_exclusive, "offered to the third");
+        assert!(!contexts.offer((second, Round::First), None, |_| false).is_exclusive, "offered to the third");
         assert!(!contexts.offer((first, Round::From(0)), None, |_| false).is_exclusive, "after the third");
         contexts.take_back(third, &last, true, true);
         let mine = contexts.offer((first, Round::From(0)), None, |_| false);

@@ -497,8 +497,7 @@ impl CollectiveTable {
         self.failed.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
-    /// Offers the contexts from `first` on that are free for a communicator: no collective of theirs and no transfer is
-    /// under way.
+    /// Offers contexts that are free for a communicator: no collective of theirs and no transfer is under way.
     pub(in crate::world) fn offer_contexts(
         &mut self,
         order: CreationOrder,
