@@ -377,7 +377,8 @@ impl Process {
         room.saturating_sub(if strided { header::BLOCKS } else { header::WRITE }).min(SLOT)
     }
 
-    /// Starts an operation of a window on a rank that is reached through the endpoint. Returns its request.
+    /// Starts an operation of a window on a rank that is reached through the endpoint. Returns its request. After an
+    /// error the memory is released.
     pub(in crate::world) fn start_remote(
         &mut self,
         window: u32,
@@ -388,6 +389,7 @@ impl Process {
         end: CallEnd,
     ) -> Result<u32, StartError> {
         if let Some(failure) = self.aborted {
+            self.release_call_memory(memory);
             return Err(StartError::Failed(failure));
         }
         let user = self.requests.start();
@@ -395,6 +397,7 @@ impl Process {
         let is_native = self.post_natively(self.transport.now, &call);
         if !is_native && let Err(error) = self.request_of_target(&call) {
             self.requests.release(user);
+            self.release_call_memory(memory);
             return Err(match error {
                 RmaStartError::Full => StartError::Full,
                 RmaStartError::UnknownPeer => {

@@ -25,11 +25,7 @@ impl Window {
         self.start_when_room(there, |process| {
             let (memory, span) =
                 process.copy_for_remote(bytes).ok_or(StartError::Failed(Failure::ResourceExhausted))?;
-            let started = process.start_remote(self.number, there, at, request(span), memory, end);
-            if started.is_err() {
-                process.release_call_memory(memory);
-            }
-            started
+            process.start_remote(self.number, there, at, request(span), memory, end)
         })
     }
 
@@ -86,11 +82,7 @@ impl Window {
             let span = span.ok_or(StartError::Failed(Failure::ResourceExhausted))?;
             let memory = CallMemory::User(span.region, None);
             let request = RmaRequest::Read { into: span, stride: None };
-            let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
-            if started.is_err() {
-                process.release_call_memory(memory);
-            }
-            started
+            process.start_remote(self.number, there, at, request, memory, CallEnd::Request)
         })?;
         self.wait(started, target, there).map(|_| ())
     }
@@ -120,12 +112,7 @@ impl Window {
                 return Err(exhausted);
             };
             let memory = CallMemory::User(span.region, Some(cell));
-            let request = request(from, span);
-            let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
-            if started.is_err() {
-                process.release_call_memory(memory);
-            }
-            started
+            process.start_remote(self.number, there, at, request(from, span), memory, CallEnd::Request)
         })?;
         self.wait(started, target, there).map(|_| ())
     }

@@ -432,8 +432,7 @@ impl Window {
                     let (memory, from) = sent(process)?;
                     let request = RmaRequest::Accumulate { from, update, result: Some(into), stride: None };
                     let at = remote_span(key, at);
-                    let started = process.start_remote(self.number, there, at, request, memory, CallEnd::Request);
-                    started.inspect_err(|_| process.release_call_memory(memory))
+                    process.start_remote(self.number, there, at, request, memory, CallEnd::Request)
                 })
             }
             _ => {
