@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use unisono::Rank;
 use unisono::raw::{RawUpdate, ReductionOp, WindowBlocks};
 
-use super::Win;
+use super::{Win, class_of};
 use crate::abi::*;
 use crate::datatype::basic::{Basic, Value};
 use crate::datatype::layout::Runs;
@@ -105,14 +105,13 @@ impl<'w> Target<'w> {
         self.runs(&mut |runs| self.blocks(runs).map(|_| ()))
     }
 
-    /// Copies packed bytes there: all, or those of the first whole blocks.
+    /// Copies packed bytes there: all, or those of the first elements.
     pub fn put(&self, packed: &[u8]) -> Outcome {
         self.expect_inside()?;
         let mut rest = packed;
         self.runs(&mut |runs| {
-            let (rank, mut blocks) = self.blocks(runs)?;
-            blocks.count = blocks.count.min(rest.len().checked_div(blocks.bytes).unwrap_or(0));
-            let part = rest.split_off(..blocks.bytes * blocks.count).unwrap_or_default();
+            let (rank, blocks) = self.blocks(runs)?;
+            let part = rest.split_off(..rest.len().min(blocks.bytes * blocks.count)).unwrap_or_default();
             self.win.with(|window| window.raw_put_blocks(part, rank, &blocks))
         })
     }
@@ -129,15 +128,11 @@ impl<'w> Target<'w> {
         }
         self.win.with(|window| {
             let mut reads = window.raw_reads(packed);
-            let mut failed = Ok(());
-            let all = self.runs(&mut |runs| {
+            let started = self.runs(&mut |runs| {
                 let (rank, blocks) = self.blocks(runs)?;
-                failed = reads.read(rank, &blocks);
-                failed.is_ok().then_some(()).ok_or(MPI_ERR_OTHER)
+                reads.read(rank, &blocks).map_err(class_of)
             });
-            failed?;
-            reads.finish()?;
-            Ok(all)
+            Ok(started.and_then(|()| reads.finish().map_err(class_of)))
         })?
     }
 

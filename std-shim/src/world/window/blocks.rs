@@ -109,15 +109,23 @@ impl Window {
         }
     }
 
-    /// Copies packed bytes to blocks. Done after the next flush.
+    /// Copies packed bytes to blocks, to the first ones if they are fewer. Done after the next flush.
     pub(super) fn put_blocks(&self, packed: &[u8], target: Rank, blocks: &WindowBlocks) -> Result<(), WindowError> {
-        self.for_each_part(target, blocks, 1, &mut |part| {
+        let put = |bytes: &[u8], offset| self.start_put(bytes, target, offset, CallEnd::Flush).map(|_| ());
+        let count = packed.len().checked_div(blocks.bytes).unwrap_or(0).min(blocks.count);
+        self.for_each_part(target, &WindowBlocks { count, ..*blocks }, 1, &mut |part| {
             let bytes = part.of(packed);
             match part.place {
-                PartPlace::Block(offset) => self.start_put(bytes, target, offset, CallEnd::Flush).map(|_| ()),
+                PartPlace::Block(offset) => put(bytes, offset),
                 PartPlace::Strided { there, at, stride } => self.start_strided_update(COPY, there, at, stride, bytes),
             }
-        })
+        })?;
+        match packed.get(count * blocks.bytes..) {
+            Some(rest) if count < blocks.count && !rest.is_empty() => {
+                put(rest, blocks.start(count).ok_or(WindowError::OutOfBounds(target))?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Combines elements of `grain` bytes in blocks with packed ones; with `old`, waits for the old ones.
@@ -161,10 +169,8 @@ impl Window {
 }
 
 impl Part {
-    /// Fewer bytes where the packed ones end.
     fn of<'p>(&self, packed: &'p [u8]) -> &'p [u8] {
-        let rest = packed.get(self.first..).unwrap_or_default();
-        rest.get(..self.bytes).unwrap_or(rest)
+        packed.get(self.first..).and_then(|rest| rest.get(..self.bytes)).unwrap_or_default()
     }
 
     fn of_mut<'p>(&self, packed: &'p mut [u8]) -> Option<&'p mut [u8]> {
@@ -200,10 +206,7 @@ impl<'w, 'p> WindowReads<'w, 'p> {
             let started = match part.place {
                 PartPlace::Block(offset) if window.is_mapped(target, offset, part.bytes)? => {
                     self.take_all()?;
-                    let bytes = self.rest.len().min(part.bytes);
-                    let into = core::mem::take(&mut self.rest).split_at_mut(bytes);
-                    self.rest = into.1;
-                    return window.get_bytes(into.0, target, offset);
+                    return window.get_bytes(self.split_off(part.bytes), target, offset);
                 }
                 PartPlace::Block(offset) => window.request_get(part.bytes, target, offset)?,
                 PartPlace::Strided { there, at, stride } => {
@@ -219,11 +222,15 @@ impl<'w, 'p> WindowReads<'w, 'p> {
     fn take(&mut self) -> Result<(), WindowError> {
         let Some(read) = self.under_way.pop_front() else { return Ok(()) };
         let bytes = read.wait()?;
-        let count = bytes.len().min(self.rest.len());
-        let (first, rest) = core::mem::take(&mut self.rest).split_at_mut(count);
-        first.copy_from_slice(bytes.get(..count).unwrap_or_default());
-        self.rest = rest;
+        let into = self.split_off(bytes.len());
+        into.copy_from_slice(bytes.get(..into.len()).unwrap_or_default());
         Ok(())
+    }
+
+    /// The bytes that the oldest read fills: at most this many.
+    fn split_off(&mut self, bytes: usize) -> &'p mut [u8] {
+        let bytes = bytes.min(self.rest.len());
+        self.rest.split_off_mut(..bytes).unwrap_or_default()
     }
 
     /// Waits until all is read.

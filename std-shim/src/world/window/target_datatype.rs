@@ -57,7 +57,7 @@ impl Window {
         let (view, there) = (data.as_view(), TargetElements { rank: target, offset, count, datatype });
         let bytes = bytes_of_view(&view)?;
         let mut rest = &*bytes;
-        self.for_each_run(bytes.len(), there, &mut |run, _| {
+        self.for_each_run(bytes.len(), there, &mut |run, _, _| {
             let part = rest.split_off(..run.bytes * run.count).unwrap_or_default();
             self.put_blocks(part, target, &run)
         })
@@ -131,8 +131,7 @@ impl Window {
         bytes: &[u8],
         there: TargetElements<'_>,
     ) -> Result<(), WindowError> {
-        let first = there.first()?;
-        let expect_whole = &mut |run: WindowBlocks, places: &Places| {
+        let expect_whole = &mut |run: WindowBlocks, first: usize, places: &Places| {
             if !run.bytes.is_multiple_of(grain) {
                 return Err(WindowError::Unsupported);
             }
@@ -145,7 +144,7 @@ impl Window {
         };
         self.for_each_run(bytes.len(), there, expect_whole)?;
         let mut rest = bytes;
-        self.for_each_run(bytes.len(), there, &mut |run, _| {
+        self.for_each_run(bytes.len(), there, &mut |run, _, _| {
             let part = rest.split_off(..run.bytes * run.count).unwrap_or_default();
             self.update_strided(update, grain, part, None, there.rank, &run)
         })
@@ -153,45 +152,35 @@ impl Window {
 
     fn get_blocks(&self, into: &mut [u8], there: TargetElements<'_>) -> Result<(), WindowError> {
         let (given, mut reads) = (into.len(), WindowReads::new(self, into));
-        self.for_each_run(given, there, &mut |run, _| reads.read(there.rank, &run))?;
+        self.for_each_run(given, there, &mut |run, _, _| reads.read(there.rank, &run))?;
         reads.finish()
     }
 
-    /// Calls `visit` with each run of blocks of the elements, in their order, after all have been checked.
+    /// Calls `visit` with each run of blocks of the elements, in their order, the lowest byte of all, and their places,
+    /// after all have been checked.
     fn for_each_run(
         &self,
         given: usize,
         there: TargetElements<'_>,
-        visit: &mut dyn FnMut(WindowBlocks, &Places) -> Result<(), WindowError>,
+        visit: &mut dyn FnMut(WindowBlocks, usize, &Places) -> Result<(), WindowError>,
     ) -> Result<(), WindowError> {
         let outside = || WindowError::OutOfBounds(there.rank);
-        let all = there.all()?;
+        let all = there.datatype.contiguous(there.count).map_err(|_| outside())?;
         if all.size() != given {
             return Err(WindowError::SizesDiffer { given, described: all.size() });
         }
         if given == 0 {
             return Ok(());
         }
-        let places = self.places(there.rank, there.first()?, all.true_extent(), 1)?;
+        let (lower, _) = all.true_bounds();
+        let first = there.offset.checked_add_signed(lower).ok_or_else(outside)?;
+        let places = self.places(there.rank, first, all.true_extent(), 1)?;
         let mut result = Ok(());
         all.for_each_run(0, given, |Run { offset, bytes, count, stride }| {
             let start = there.offset.checked_add_signed(offset).ok_or_else(outside);
-            result = start.and_then(|offset| visit(WindowBlocks { offset, bytes, count, stride }, &places));
+            result = start.and_then(|offset| visit(WindowBlocks { offset, bytes, count, stride }, first, &places));
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         result
-    }
-}
-
-impl TargetElements<'_> {
-    /// All elements as one.
-    fn all(&self) -> Result<Datatype, WindowError> {
-        self.datatype.contiguous(self.count).map_err(|_| WindowError::OutOfBounds(self.rank))
-    }
-
-    /// The lowest byte.
-    fn first(&self) -> Result<usize, WindowError> {
-        let (lower, _) = self.all()?.true_bounds();
-        self.offset.checked_add_signed(lower).ok_or(WindowError::OutOfBounds(self.rank))
     }
 }
