@@ -7,20 +7,22 @@ mod duration;
 mod eager_pool;
 pub mod hierarchy;
 mod host_list;
+mod location;
 mod multicast;
 mod rails;
 pub mod tuning;
 
 pub use choice::{
     ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
-    QueuesChoice, Switch,
+    QueuesChoice, SubgroupRule, Switch,
 };
 pub use duration::{
     BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout, UnreachableTimeout,
     WatchdogTimeout,
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
-pub use hierarchy::{HierarchyChoice, HierarchyError, Subgroups};
+pub use hierarchy::{HierarchyChoice, HierarchyError, RankLocation, Subgroups};
+pub use location::{Location, LocationError, UnitCounts, own_location};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};
 pub use rails::{RailPlace, RailPlaceError, RailsChoice, RailsChoiceError};
 pub use tuning::{Override, OverrideError, Tuning};
@@ -59,6 +61,8 @@ pub struct Locality {
     pub size: Option<u32>,
     /// The node's shared-memory segment. `None`: the ranks of the node create one themselves.
     pub segment: Option<InheritedSegment>,
+    /// Where the process runs, where that is given.
+    pub location: Location,
 }
 
 /// Most reliable connections of a rank.
@@ -222,6 +226,8 @@ pub struct LauncherSettings {
     pub mpi: Option<Switch>,
     /// Number of nodes that this host is treated as.
     pub nodes: Option<u32>,
+    /// The switches, sockets and caches that ranks are divided among.
+    pub units: UnitCounts,
     /// The hosts to run on. `None`: this one.
     pub hosts: Option<HostList>,
     /// Number of bare-metal ranks; they are the last ranks of the job.
@@ -329,6 +335,7 @@ impl Settings {
             locality.rank.and_then(|rank| text("LOCAL_RANK", &rank)),
             locality.size.and_then(|size| text("LOCAL_SIZE", &size)),
             locality.segment.and_then(|segment| text("SEGMENT", &segment)),
+            if locality.location == Location::default() { None } else { text("LOCATION", &locality.location) },
             text("DEVICE", &transport.device),
             text("PROGRESS", &transport.progress),
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
@@ -358,6 +365,9 @@ impl Settings {
             launching.ranks.and_then(|ranks| text("RANKS", &ranks)),
             launching.mpi.and_then(|switch| text("MPI", &switch)),
             launching.nodes.and_then(|nodes| text("NODES", &nodes)),
+            launching.units.switches.and_then(|switches| text("SWITCHES", &switches)),
+            launching.units.sockets.and_then(|sockets| text("SOCKETS", &sockets)),
+            launching.units.caches.and_then(|caches| text("CACHES", &caches)),
             launching.hosts.as_ref().and_then(|hosts| text("HOSTS", hosts)),
             launching.bare_metal.and_then(|ranks| text("BARE_METAL", &ranks)),
             launching.image.as_ref().and_then(|image| text("IMAGE", &image.display())),
@@ -399,6 +409,21 @@ impl Settings {
             rendezvous: self.bootstrap.as_ref().map(rendezvous).transpose()?,
             assembly: self.join_timeout(),
         })
+    }
+
+    /// Where this process runs: the units that are given, and, if collectives are composed over them, those that the
+    /// system reports.
+    ///
+    /// ```
+    /// use unisono::Settings;
+    ///
+    /// let settings = Settings::from_variables([("UNISONO_LOCATION".into(), "switch=3".into())])?;
+    /// assert_eq!(settings.location().switch, Some(3));
+    /// # Ok::<(), unisono::SettingsError>(())
+    /// ```
+    pub fn location(&self) -> Location {
+        let given = self.locality.location;
+        if self.tuning.hierarchy().needs_processors() { given.or(own_location()) } else { given }
     }
 
     /// Digests of the settings that must be equal on all ranks.
@@ -605,6 +630,7 @@ impl SettingsReader {
             "LOCAL_RANK" => store(&mut locality.rank, value),
             "LOCAL_SIZE" => store(&mut locality.size, value),
             "SEGMENT" => store(&mut locality.segment, value),
+            "LOCATION" => replace(&mut locality.location, value),
             "DEVICE" => replace(&mut transport.device, value),
             "PROGRESS" => replace(&mut transport.progress, value),
             "MTU" => store(&mut transport.mtu, value),
@@ -640,6 +666,9 @@ impl SettingsReader {
             "RANKS" => store(&mut launching.ranks, value),
             "MPI" => store(&mut launching.mpi, value),
             "NODES" => store(&mut launching.nodes, value),
+            "SWITCHES" => store(&mut launching.units.switches, value),
+            "SOCKETS" => store(&mut launching.units.sockets, value),
+            "CACHES" => store(&mut launching.units.caches, value),
             "HOSTS" => store(&mut launching.hosts, value),
             "BARE_METAL" => store(&mut launching.bare_metal, value),
             "IMAGE" => store(&mut launching.image, value),

@@ -277,6 +277,7 @@ impl World {
             further_rails: device.further_lanes()?,
             mtu: device.mtu(),
             checksums: transport.needs_checksums(&locals),
+            location: settings.location(),
             digests: settings.digests(),
         };
         let mut membership = Membership::join(&settings.join_options()?, offer.clone())?;

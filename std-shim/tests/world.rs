@@ -383,6 +383,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             let lanes = [9, 10].map(|port| ([127, 0, 0, 1], port).into());
             let settings = settings(1);
             let offer = LocalRecord {
+                location: unisono_bootstrap::Location::default(),
                 incarnation: Incarnation(77),
                 addresses: lanes,
                 further_rails: Vec::new(),

@@ -1,5 +1,6 @@
 //! The record of a process that every other rank needs to communicate with it, and how the process ended.
 
+use crate::location::Location;
 use core::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -32,6 +33,8 @@ pub struct LocalRecord {
     pub mtu: u32,
     /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
     pub checksums: bool,
+    /// Where it runs.
+    pub location: Location,
     /// The settings that must be equal on all ranks.
     pub digests: Digests,
 }
@@ -53,6 +56,8 @@ pub struct PeerRecord {
     pub incarnation: Incarnation,
     /// The number of its node: equal for processes that share memory.
     pub node: u32,
+    /// Where it runs.
+    pub location: Location,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
     /// The addresses of its polled and its interrupt queue on the first rail.
@@ -83,6 +88,7 @@ impl LocalRecord {
         PeerRecord {
             incarnation: self.incarnation,
             node,
+            location: self.location,
             mtu: self.mtu,
             addresses: self.addresses.map(reachable),
             further_rails: self.further_rails.into_iter().map(|lanes| lanes.map(reachable)).collect(),
@@ -93,8 +99,9 @@ impl LocalRecord {
 }
 
 impl PeerRecord {
-    /// Bytes on the wire, at most: five for each number, twenty for each address, two more.
-    pub(crate) const BYTES: usize = 5 * 5 + RAILS_MAX * 2 * 20 + 2;
+    /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, two
+    /// more.
+    pub(crate) const BYTES: usize = 5 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 2;
 
     /// Number of rails.
     pub const fn rails(&self) -> usize {

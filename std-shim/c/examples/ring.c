@@ -155,6 +155,18 @@ int main(void) {
     EXPECT(members == (size + 1 - rank % 2) / 2);
     CHECK(unisono_communicator_free(half));
 
+    /* A communicator of the ranks of each cache; all of them are in a node. */
+    unisono_communicator node, cache;
+    uint32_t neighbours;
+    CHECK(unisono_split_by_unit(world, UNISONO_UNIT_NODE, &node));
+    CHECK(unisono_size(node, &neighbours));
+    CHECK(unisono_split_by_unit(node, UNISONO_UNIT_CACHE, &cache));
+    CHECK(unisono_size(cache, &members));
+    EXPECT(members <= neighbours && neighbours <= size);
+    EXPECT(unisono_split_by_unit(world, 4, &node) == UNISONO_ERROR_ARGUMENT);
+    CHECK(unisono_communicator_free(cache));
+    CHECK(unisono_communicator_free(node));
+
     /* What can be checked is checked. */
     EXPECT(unisono_send(world, NULL, 1, UNISONO_INT32, right, 0) == UNISONO_ERROR_ARGUMENT);
     EXPECT(unisono_send(world, &token, 1, UNISONO_INT32, size, 0) == UNISONO_ERROR_RANK && unisono_error_rank() == size);

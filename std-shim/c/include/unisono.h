@@ -101,6 +101,9 @@ typedef uint64_t unisono_operation;
 // Something that was started. The memory that it uses is the library's until it is complete.
 typedef uint64_t unisono_request;
 
+// What ranks of a node share.
+typedef uint32_t unisono_unit;
+
 // Counters of this rank since it joined.
 typedef struct {
   // Datagrams that were sent, and their bytes.
@@ -149,6 +152,18 @@ typedef uint64_t unisono_window;
 
 // No communicator.
 #define UNISONO_COMMUNICATOR_NULL 0
+
+// The memory of their node.
+#define UNISONO_UNIT_NODE 0
+
+// The socket that has all their processors.
+#define UNISONO_UNIT_SOCKET 1
+
+// The NUMA node that has all their processors.
+#define UNISONO_UNIT_NUMA 2
+
+// The last-level cache of all their processors.
+#define UNISONO_UNIT_CACHE 3
 
 // A byte.
 #define UNISONO_BYTE 1
@@ -885,6 +900,10 @@ unisono_result unisono_duplicate(unisono_communicator communicator, unisono_comm
 // Makes communicators of the ranks that pass the same colour, ordered by key and then by rank. A rank with a negative
 // colour gets `UNISONO_COMMUNICATOR_NULL`. Collective.
 unisono_result unisono_split(unisono_communicator communicator, int64_t color, int32_t key, unisono_communicator *made);
+
+// Makes communicators of the ranks that share a unit. A rank whose processors are in several units gets one of itself.
+// Collective.
+unisono_result unisono_split_by_unit(unisono_communicator communicator, unisono_unit unit, unisono_communicator *made);
 
 // Makes a communicator of these ranks, in this order; a rank outside of it gets `UNISONO_COMMUNICATOR_NULL`.
 // Collective: all ranks of the communicator call it, each with the group that it belongs to.

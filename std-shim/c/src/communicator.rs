@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use unisono::collective::View;
 use unisono::{
     Buffer, Cartesian, Communicator, EventSource, Graph, Neighbourhood, OpenScope, Rank, Scope, SendBuffer, Settings,
-    Tag, World,
+    SplitType, Tag, World,
 };
 use unisono_core::device::TxReason;
 
@@ -333,6 +333,44 @@ pub unsafe extern "C" fn unisono_split(
             color => Some(u32::try_from(color).map_err(|_| Error::argument("a colour has at most 32 bits"))?),
         };
         Ok(parent.split_by_color_with_key(color, key)?)
+    };
+    // SAFETY: the caller answers for the pointer.
+    unsafe { self::made(communicator, made, make) }
+}
+
+/// What ranks of a node share.
+#[allow(non_camel_case_types, reason = "a name of C")]
+pub type unisono_unit = u32;
+
+/// The memory of their node.
+pub const UNISONO_UNIT_NODE: unisono_unit = 0;
+/// The socket that has all their processors.
+pub const UNISONO_UNIT_SOCKET: unisono_unit = 1;
+/// The NUMA node that has all their processors.
+pub const UNISONO_UNIT_NUMA: unisono_unit = 2;
+/// The last-level cache of all their processors.
+pub const UNISONO_UNIT_CACHE: unisono_unit = 3;
+
+/// Makes communicators of the ranks that share a unit. A rank whose processors are in several units gets one of itself.
+/// Collective.
+///
+/// # Safety
+/// As of all functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_split_by_unit(
+    communicator: unisono_communicator,
+    unit: unisono_unit,
+    made: *mut unisono_communicator,
+) -> unisono_result {
+    let make = |parent: &Communicator| {
+        let unit = match unit {
+            UNISONO_UNIT_NODE => SplitType::Shared,
+            UNISONO_UNIT_SOCKET => SplitType::Socket,
+            UNISONO_UNIT_NUMA => SplitType::Numa,
+            UNISONO_UNIT_CACHE => SplitType::Cache,
+            _ => return Err(Error::argument("the unit is none of UNISONO_UNIT_…")),
+        };
+        Ok(Some(parent.split_by_type(unit)?))
     };
     // SAFETY: the caller answers for the pointer.
     unsafe { self::made(communicator, made, make) }

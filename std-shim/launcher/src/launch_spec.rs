@@ -4,7 +4,7 @@
 use super::placement::RankPlacement;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Location, Rank};
 
 /// Longest launch specification in bytes.
 const LAUNCH_SPEC_MAX: usize = 64 << 20;
@@ -47,19 +47,20 @@ pub(crate) struct RankSpec {
     pub(crate) node: u32,
     pub(crate) local_rank: u32,
     pub(crate) local_size: u32,
+    pub(crate) location: Location,
 }
 
 impl From<&RankPlacement> for RankSpec {
     fn from(placed: &RankPlacement) -> Self {
-        let RankPlacement { rank, node, local_rank, local_size, host: _ } = *placed;
-        Self { rank: rank.0, node, local_rank, local_size }
+        let RankPlacement { rank, node, local_rank, local_size, location, host: _ } = *placed;
+        Self { rank: rank.0, node, local_rank, local_size, location }
     }
 }
 
 impl RankSpec {
     pub(crate) const fn placement(self) -> RankPlacement {
-        let Self { rank, node, local_rank, local_size } = self;
-        RankPlacement { rank: Rank(rank), host: 0, node, local_rank, local_size }
+        let Self { rank, node, local_rank, local_size, location } = self;
+        RankPlacement { rank: Rank(rank), host: 0, node, local_rank, local_size, location }
     }
 }
 
@@ -115,7 +116,7 @@ mod tests {
             grace_ms: 2000,
             assembly_ms: 60_000,
             variables: vec![("UNISONO_DEVICE".to_owned(), "udp".to_owned())],
-            ranks: vec![RankSpec { rank: 3, node: 1, local_rank: 0, local_size: 1 }],
+            ranks: vec![RankSpec { rank: 3, node: 1, local_rank: 0, local_size: 1, location: Location::default() }],
             size: 4,
         }
     }

@@ -1,6 +1,6 @@
 //! The placement of ranks on hosts and nodes.
 
-use unisono::environment::{HostList, Locality, SIZE_MAX};
+use unisono::environment::{HostList, Locality, Location, SIZE_MAX, UnitCounts};
 use unisono_bootstrap::Rank;
 
 /// The name of this host, which needs no remote shell.
@@ -19,12 +19,15 @@ pub struct RankPlacement {
     pub local_rank: u32,
     /// Ranks of the node.
     pub local_size: u32,
+    /// Where it runs, where the launcher divides ranks among units.
+    pub location: Location,
 }
 
 impl RankPlacement {
     /// The position on the node, as passed to the process.
     pub const fn locality(&self) -> Locality {
-        Locality { node: Some(self.node), rank: Some(self.local_rank), size: Some(self.local_size), segment: None }
+        let Self { node, local_rank, local_size, location, .. } = *self;
+        Locality { node: Some(node), rank: Some(local_rank), size: Some(local_size), segment: None, location }
     }
 }
 
@@ -73,6 +76,16 @@ impl JobPlacement {
         Ok(Self { hosts, ranks: all })
     }
 
+    /// The same placement, with nodes divided among switches, and the ranks of each node among sockets and caches.
+    #[must_use]
+    pub fn divided(mut self, among: UnitCounts) -> Self {
+        let nodes = self.nodes();
+        for placed in &mut self.ranks {
+            placed.location = among.location((placed.node, nodes), (placed.local_rank, placed.local_size));
+        }
+        self
+    }
+
     /// The hosts; `None` is this one, reached without a remote shell.
     pub fn hosts(&self) -> &[Option<String>] {
         &self.hosts
@@ -107,9 +120,11 @@ impl JobPlacement {
 }
 
 fn consecutive_ranks(host: usize, node: u32, first: u32, count: u32) -> impl Iterator<Item = RankPlacement> {
-    let placed =
-        move |local_rank| RankPlacement { rank: Rank(first + local_rank), host, node, local_rank, local_size: count };
-    (0..count).map(placed)
+    let location = Location::default();
+    (0..count).map(move |local_rank| {
+        let rank = Rank(first + local_rank);
+        RankPlacement { rank, host, node, local_rank, local_size: count, location }
+    })
 }
 
 /// Why a placement is not possible.
@@ -137,6 +152,7 @@ pub enum PlacementError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::num::NonZero;
     use proptest::prelude::*;
 
     #[test]
@@ -157,6 +173,15 @@ mod tests {
         assert_eq!(JobPlacement::on_this_host(0, 1), Err(PlacementError::Size));
         assert_eq!(JobPlacement::on_this_host(2, 3), Err(PlacementError::Nodes { size: 2 }));
         assert_eq!(JobPlacement::on_this_host(2, 0), Err(PlacementError::Nodes { size: 2 }));
+    }
+
+    #[test]
+    fn switches_have_nodes_and_sockets_have_ranks() {
+        let among = UnitCounts { switches: NonZero::new(2), sockets: NonZero::new(2), caches: None };
+        let layout = JobPlacement::on_this_host(16, 4).expect("within bounds").divided(among);
+        let texts: Vec<String> = layout.ranks().iter().map(|placed| placed.location.to_string()).collect();
+        let node = |switch: u32| [0, 0, 1, 1].map(|socket| format!("switch={switch},socket={socket}"));
+        assert_eq!(texts, [node(0), node(0), node(1), node(1)].concat());
     }
 
     proptest! {

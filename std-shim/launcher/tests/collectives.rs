@@ -76,7 +76,10 @@ fn processes_apart_compute_what_they_should() {
 /// Blocking, immediate and persistent collectives over nodes and simulated groups, of any sizes.
 fn subgroups_compute_what_all_ranks_do() {
     let host = "-n 5 --nodes 2 --hierarchy host";
-    for options in [host, "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring", "-n 5 --device udp --hierarchy 2"] {
+    let sockets = "-n 8 --nodes 2 --sockets 2 --hierarchy host,socket";
+    let caches = "-n 6 --nodes 2 --switches 2 --caches 2 --hierarchy switch,cache";
+    let simulated = "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring";
+    for options in [host, simulated, "-n 5 --device udp --hierarchy 2", sockets, caches] {
         for part in ["right", "immediate", "varying", "elements"] {
             expect(&run(options, part), 0, &[]);
         }
@@ -84,6 +87,8 @@ fn subgroups_compute_what_all_ranks_do() {
     for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
         expect(&run(options, "reproducible"), 0, &[]);
     }
+    // Where the ranks' processors are, the system says.
+    expect(&run("-n 4 --nodes 2 --pin --hierarchy host,cache", "right"), 0, &[]);
     expect(&run("-n 4 --nodes 2 --hierarchy off", "elements"), 0, &[]);
     expect(&run("-n 4 --nodes 2 --loss 5% --hierarchy 3", "right"), 0, &[]);
 }

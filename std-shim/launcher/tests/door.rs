@@ -30,6 +30,7 @@ fn main() -> ExitCode {
                 Some("futures") => futures(&world)?,
                 Some("grid") => grid(&world),
                 Some("node") => node(&world)?,
+                Some("units") => units(&world)?,
                 part => panic!("{part:?} is no part"),
             }
             Ok(world.finish()?)
@@ -44,6 +45,11 @@ fn main() -> ExitCode {
         ("a_node_has_a_communicator", || {
             for (options, size) in [("-n 4", "4"), ("-n 4 --nodes 2", "2"), ("-n 4 --nodes 4", "1")] {
                 expect(&run(options, "node"), 0, &[size; 4]);
+            }
+        }),
+        ("units_of_a_node_have_communicators", || {
+            for (options, sizes) in [("--sockets 2", "2 1"), ("--sockets 1", "4 2"), ("--nodes 2 --sockets 2", "1 1")] {
+                expect(&run(&format!("-n 4 --caches 2 {options}"), "units"), 0, &[sizes; 4]);
             }
         }),
         ("statistics_are_written_for_every_rank", statistics_are_written_for_every_rank),
@@ -176,6 +182,14 @@ fn grid(world: &World) {
         assert_eq!(all, neighbours.iter().enumerate().map(sent).collect::<Vec<u32>>(), "{dimensions:?}");
     }
     assert!(world.cartesian(Grid::new(&[(5, true)])).is_err());
+}
+
+fn units(world: &World) -> Result<(), Error> {
+    let [socket, cache] = [SplitType::Socket, SplitType::Cache].map(|unit| world.split_by_type(unit));
+    println!("{} {}", socket?.size(), cache?.size());
+    let own = world.locations()?[world.rank().0 as usize].location;
+    assert!(own.socket.is_some() && own.cache.is_some(), "{own}");
+    Ok(())
 }
 
 fn node(world: &World) -> Result<(), Error> {

@@ -5,9 +5,12 @@ use core::ffi::c_int;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
+use unisono::Settings;
+use unisono::environment::own_location;
 
 use crate::abi::*;
 use crate::handle::{Held, Kind, Object};
+use crate::hardware::Resource;
 
 /// Keys and values.
 #[derive(Debug, Default)]
@@ -34,6 +37,15 @@ impl Info {
         let all = [("command", command), ("argv", rest), ("wdir", directory), ("thread_level", level)];
         let text = |(key, value): (&str, Vec<u8>)| Some((CString::new(key).ok()?, CString::new(value).ok()?));
         Self(Mutex::new(all.into_iter().filter_map(text).collect()))
+    }
+
+    /// The hardware resources, and whether this process is restricted to one of each.
+    pub fn hardware() -> Self {
+        let given = Settings::from_environment().map(|settings| settings.locality.location).unwrap_or_default();
+        let at = given.or(own_location());
+        let is_restricted = |resource: &Resource| if resource.unit(&at).is_some() { c"true" } else { c"false" };
+        let entry = |resource: Resource| (resource.name().to_owned(), is_restricted(&resource).to_owned());
+        Self(Mutex::new(Resource::ALL.into_iter().map(entry).collect()))
     }
 
     /// Sets a value.

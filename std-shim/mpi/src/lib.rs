@@ -21,6 +21,7 @@ mod communicator;
 mod datatype;
 mod error;
 mod handle;
+mod hardware;
 mod info;
 mod job;
 mod operation;

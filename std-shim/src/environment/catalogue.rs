@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 62] = [
+pub const VARIABLES: [Variable; 66] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -53,6 +53,7 @@ pub const VARIABLES: [Variable; 62] = [
     own(Topic::Job, "LOCAL_RANK", "The number of this rank among those of its node."),
     own(Topic::Job, "LOCAL_SIZE", "The number of ranks of the node."),
     own(Topic::Job, "SEGMENT", "The shared memory of the node."),
+    own(Topic::Job, "LOCATION", "The switch, socket, NUMA node, cache and group of this rank."),
     common(Topic::Transport, "DEVICE", "The device: auto, shm, udp or verbs."),
     common(Topic::Transport, "PROGRESS", "What makes progress while the program computes: engine, thread or hybrid."),
     own(Topic::Transport, "MTU", "The largest datagram in bytes."),
@@ -82,6 +83,9 @@ pub const VARIABLES: [Variable; 62] = [
     own(Topic::Launcher, "RANKS", "The number of ranks to start."),
     own(Topic::Launcher, "MPI", "Whether the MPI library is preloaded."),
     own(Topic::Launcher, "NODES", "The number of nodes that the ranks are divided into."),
+    own(Topic::Launcher, "SWITCHES", "The number of switches that the nodes are divided among."),
+    own(Topic::Launcher, "SOCKETS", "The number of sockets that the ranks of a node are divided among."),
+    own(Topic::Launcher, "CACHES", "The number of caches that the ranks of a socket are divided among."),
     own(Topic::Launcher, "HOSTS", "The hosts, and their numbers of ranks."),
     own(Topic::Launcher, "BARE_METAL", "The number of ranks that run in a virtual machine."),
     own(Topic::Launcher, "IMAGE", "Their image."),

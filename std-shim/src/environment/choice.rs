@@ -69,6 +69,26 @@ impl DeviceChoice {
 }
 
 words! {
+    /// Which ranks form a group over which collectives are composed: those with one unit of their [`Location`].
+    ///
+    /// [`Location`]: super::Location
+    SubgroupRule, Host {
+        /// The ranks of the nodes that are connected to one switch.
+        Switch = "switch",
+        /// The ranks of one node.
+        Host = "host",
+        /// Those of them whose processors are in one socket.
+        Socket = "socket",
+        /// Those whose processors are in one NUMA node.
+        Numa = "numa",
+        /// Those whose processors share their last-level cache.
+        Cache = "cache",
+        /// The ranks of a group that the user has chosen.
+        Group = "group",
+    }
+}
+
+words! {
     /// How the work queues of an RDMA adapter are written.
     QueuesChoice, Auto {
         /// Directly where this library supports the adapter and the system maps its queues, else through libibverbs.

@@ -1,13 +1,20 @@
-//! The subgroups over which collectives are composed: by node, or simulated.
+//! The subgroups over which collectives are composed: the ranks of one switch, node, socket, NUMA node or cache, or
+//! simulated ones.
+//!
+//! Graham et al. 2010, §3: which ranks form a subgroup is a rule of its own, apart from the collective within it.
 
 use alloc::sync::Arc;
 use core::fmt;
 use core::str::FromStr;
+use std::collections::HashMap;
 
+use unisono_bootstrap::PeerRecord;
 use unisono_core::collective::CollectiveSpec;
 use unisono_core::ids::Rank;
 use unisono_core::schedule::Hierarchy;
 
+use super::choice::SubgroupRule;
+use super::location::Location;
 use super::tuning::table::digest;
 
 /// The user's choice of subgroups. It must be equal on all ranks.
@@ -19,8 +26,13 @@ pub enum HierarchyChoice {
     /// processors, or the user or a table selects the algorithm.
     #[default]
     Auto,
-    /// The ranks of each node.
-    Host,
+    /// Ranks that have a unit of their location in common.
+    Units {
+        /// The rule of the groups.
+        rule: SubgroupRule,
+        /// The rule of groups within each of them.
+        inner: Option<SubgroupRule>,
+    },
     /// Simulated groups of consecutive ranks.
     Simulated {
         /// Ranks of a group.
@@ -30,32 +42,86 @@ pub enum HierarchyChoice {
     },
 }
 
+impl HierarchyChoice {
+    /// Whether each rank must know the units of its processors.
+    ///
+    /// ```
+    /// use unisono::environment::HierarchyChoice;
+    ///
+    /// assert!("host,cache".parse::<HierarchyChoice>()?.needs_processors());
+    /// assert!(!"host".parse::<HierarchyChoice>()?.needs_processors());
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
+    /// ```
+    pub fn needs_processors(self) -> bool {
+        let Self::Units { rule, inner } = self else {
+            return false;
+        };
+        [Some(rule), inner].into_iter().flatten().any(SubgroupRule::is_of_processors)
+    }
+}
+
+impl SubgroupRule {
+    const fn is_of_processors(self) -> bool {
+        matches!(self, Self::Socket | Self::Numa | Self::Cache)
+    }
+
+    /// Whether its groups can be divided by another rule: nodes are not divided by switches, nor parts of a node by nodes.
+    fn is_divided_by(self, inner: Self) -> bool {
+        match inner {
+            _ if self == inner => false,
+            Self::Switch => self == Self::Group,
+            Self::Host => !self.is_of_processors(),
+            Self::Socket | Self::Numa | Self::Cache | Self::Group => true,
+        }
+    }
+
+    /// What ranks of one group have in common. Ranks of which it is not known form groups of their own, of one node
+    /// where the rule divides nodes.
+    const fn key(self, at: &RankLocation) -> (Option<u32>, Option<u32>) {
+        let RankLocation { node, location } = *at;
+        match self {
+            Self::Switch => (None, location.switch),
+            Self::Host => (Some(node), None),
+            Self::Socket => (Some(node), location.socket),
+            Self::Numa => (Some(node), location.numa),
+            Self::Cache => (Some(node), location.cache),
+            Self::Group => (None, location.group),
+        }
+    }
+}
+
 /// A text is no [`HierarchyChoice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected off, auto, host, N or N,M: groups of N consecutive ranks, in inner groups of M, 1 ≤ M ≤ N")]
+#[error(
+    "expected off, auto, a rule (switch, host, socket, numa, cache or group) or two, the wider one first, such as \
+     host,socket; or N or N,M: groups of N consecutive ranks, in inner groups of M, 1 ≤ M ≤ N"
+)]
 pub struct HierarchyError;
 
 impl FromStr for HierarchyChoice {
     type Err = HierarchyError;
 
     fn from_str(text: &str) -> Result<Self, HierarchyError> {
+        let (first, second) = text.split_once(',').map_or((text, None), |(first, second)| (first, Some(second)));
+        match text {
+            "off" => return Ok(Self::Off),
+            "auto" => return Ok(Self::Auto),
+            _ => {}
+        }
+        if let Ok(rule) = first.parse::<SubgroupRule>() {
+            let inner = second.map(|second| second.parse().map_err(|_| HierarchyError)).transpose()?;
+            let is_nested = inner.is_none_or(|inner| rule.is_divided_by(inner));
+            return if is_nested { Ok(Self::Units { rule, inner }) } else { Err(HierarchyError) };
+        }
         let number = |text: &str| {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|number| plain && *number != 0).ok_or(HierarchyError)
         };
-        Ok(match (text, text.split_once(',')) {
-            ("off", _) => Self::Off,
-            ("auto", _) => Self::Auto,
-            ("host", _) => Self::Host,
-            (_, None) => Self::Simulated { ranks: number(text)?, inner: None },
-            (_, Some((ranks, inner))) => {
-                let (ranks, inner) = (number(ranks)?, number(inner)?);
-                if inner > ranks {
-                    return Err(HierarchyError);
-                }
-                Self::Simulated { ranks, inner: Some(inner) }
-            }
-        })
+        let (ranks, inner) = (number(first)?, second.map(number).transpose()?);
+        if inner.is_some_and(|inner| inner > ranks) {
+            return Err(HierarchyError);
+        }
+        Ok(Self::Simulated { ranks, inner })
     }
 }
 
@@ -64,10 +130,32 @@ impl fmt::Display for HierarchyChoice {
         match self {
             Self::Off => to.write_str("off"),
             Self::Auto => to.write_str("auto"),
-            Self::Host => to.write_str("host"),
+            Self::Units { rule, inner: None } => write!(to, "{rule}"),
+            Self::Units { rule, inner: Some(inner) } => write!(to, "{rule},{inner}"),
             Self::Simulated { ranks, inner: None } => write!(to, "{ranks}"),
             Self::Simulated { ranks, inner: Some(inner) } => write!(to, "{ranks},{inner}"),
         }
+    }
+}
+
+/// The node of a rank, and where it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct RankLocation {
+    /// Its node.
+    pub node: u32,
+    /// Its switch, and the units of its node that it runs in.
+    pub location: Location,
+}
+
+impl From<&PeerRecord> for RankLocation {
+    fn from(record: &PeerRecord) -> Self {
+        Self { node: record.node, location: record.location }
+    }
+}
+
+impl From<u32> for RankLocation {
+    fn from(node: u32) -> Self {
+        Self { node, ..Self::default() }
     }
 }
 
@@ -80,34 +168,39 @@ pub struct Subgroups {
 }
 
 impl Subgroups {
-    /// The subgroups of a communicator whose ranks are on these nodes. `None`: its collectives are flat.
+    /// The subgroups of a communicator whose ranks run there. `None`: its collectives are flat. A rule that divides
+    /// nothing, or into single ranks, has no subgroups.
     ///
     /// ```
     /// use unisono::environment::{HierarchyChoice, Subgroups};
     ///
     /// // Four ranks on two nodes.
-    /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).is_some());
+    /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).is_some());
     /// ```
-    pub fn new(choice: HierarchyChoice, nodes: &[u32]) -> Option<Self> {
-        let (inner, outer) = match choice {
+    pub fn new(choice: HierarchyChoice, ranks: &[RankLocation]) -> Option<Self> {
+        // Groups, and the groups within them.
+        let [outer, inner] = match choice {
             HierarchyChoice::Off => return None,
-            HierarchyChoice::Auto | HierarchyChoice::Host => (nodes.to_vec(), Vec::new()),
-            HierarchyChoice::Simulated { ranks, inner } => {
-                let groups: Vec<u32> = (0..).zip(nodes).map(|(rank, _): (u32, _)| rank / ranks.max(1)).collect();
+            HierarchyChoice::Auto => [Vec::new(), dividing(ranks, |at| SubgroupRule::Host.key(at))?],
+            HierarchyChoice::Units { rule, inner } => {
+                let outer = dividing(ranks, |at| rule.key(at));
+                let inner = inner.and_then(|inner| dividing(ranks, |at| (rule.key(at), inner.key(at))));
+                match (outer, inner) {
+                    (outer, Some(inner)) => [outer.filter(|outer| *outer != inner).unwrap_or_default(), inner],
+                    (outer, None) => [Vec::new(), outer?],
+                }
+            }
+            HierarchyChoice::Simulated { ranks: group, inner } => {
+                let numbers = (0..).zip(ranks).map(|(rank, _): (u32, _)| rank);
+                let groups: Vec<u32> = numbers.clone().map(|rank| rank / group.max(1)).collect();
                 match inner {
-                    None => (groups, Vec::new()),
-                    Some(inner) => {
-                        let within = (0..).zip(nodes).map(|(rank, _): (u32, _)| rank % ranks.max(1) / inner.max(1));
-                        (within.collect(), groups)
-                    }
+                    None => [Vec::new(), groups],
+                    Some(inner) => [groups, numbers.map(|rank| rank % group.max(1) / inner.max(1)).collect()],
                 }
             }
         };
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(nodes.len())];
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len())];
         let hierarchy = Hierarchy::new(&inner, &outer, table)?.map(Arc::from);
-        if !hierarchy.is_nested() && !matches!(choice, HierarchyChoice::Simulated { .. }) {
-            return None;
-        }
         let digest = digest(&format_args!("{inner:?} {outer:?}"), u64::from(u32::MAX)) as u32;
         Some(Self { hierarchy, is_auto: choice == HierarchyChoice::Auto, digest })
     }
@@ -117,7 +210,7 @@ impl Subgroups {
     /// ```
     /// use unisono::environment::{HierarchyChoice, Subgroups};
     ///
-    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// println!("{:?}", groups.hierarchy());
     /// ```
     pub const fn hierarchy(&self) -> &Hierarchy<Arc<[u32]>> {
@@ -129,8 +222,10 @@ impl Subgroups {
     /// ```
     /// use unisono::environment::{HierarchyChoice, Subgroups};
     ///
-    /// let digest = |nodes: &[u32]| Subgroups::new(HierarchyChoice::default(), nodes).map(|groups| groups.digest());
-    /// assert_eq!(digest(&[0, 0, 1, 1]), digest(&[0, 0, 1, 1]));
+    /// let digest = |nodes: [u32; 4]| {
+    ///     Subgroups::new(HierarchyChoice::default(), &nodes.map(From::from)).map(|groups| groups.digest())
+    /// };
+    /// assert_eq!(digest([0, 0, 1, 1]), digest([7, 7, 3, 3]));
     /// ```
     pub const fn digest(&self) -> u32 {
         self.digest
@@ -141,7 +236,7 @@ impl Subgroups {
     /// ```
     /// use unisono::environment::{HierarchyChoice, Subgroups};
     ///
-    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert!(groups.is_auto());
     /// ```
     pub const fn is_auto(&self) -> bool {
@@ -153,7 +248,7 @@ impl Subgroups {
     /// ```
     /// use unisono::environment::{HierarchyChoice, Subgroups};
     ///
-    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1]).expect("two nodes");
+    /// let groups = Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert_eq!(groups.leaders(unisono_core::ids::Rank(0)).count(), 2);
     /// ```
     pub fn leaders(&self, root: Rank) -> impl Iterator<Item = Rank> {
@@ -169,14 +264,27 @@ impl Subgroups {
     /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
     /// #     in_place: false, reduction_id: 0,
     /// # };
-    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    /// use unisono::environment::Subgroups;
     ///
-    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert!(nodes.may_compose(&spec));
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn may_compose(&self, plan: &CollectiveSpec) -> bool {
         !self.is_auto || self.hierarchy.pays(plan)
     }
+}
+
+/// The number of each rank's group, from 0 in the order of their first ranks. `None`: there is one group, or each has
+/// one rank.
+fn dividing<K: Eq + core::hash::Hash>(ranks: &[RankLocation], key: impl Fn(&RankLocation) -> K) -> Option<Vec<u32>> {
+    let mut numbers = HashMap::new();
+    let mut number = |at| {
+        let next = numbers.len() as u32;
+        *numbers.entry(key(at)).or_insert(next)
+    };
+    let groups: Vec<u32> = ranks.iter().map(&mut number).collect();
+    (1 < numbers.len() && numbers.len() < ranks.len()).then_some(groups)
 }
 
 #[cfg(test)]
@@ -185,25 +293,118 @@ mod tests {
 
     #[test]
     fn a_choice_of_subgroups_is_read_as_it_is_written() {
-        for text in ["off", "auto", "host", "3", "8,2", "4,4"] {
+        for text in [
+            "off",
+            "auto",
+            "host",
+            "cache",
+            "switch,host",
+            "host,socket",
+            "socket,cache",
+            "group,switch",
+            "numa,group",
+            "3",
+            "8,2",
+            "4,4",
+        ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
-        for text in ["", "0", "-1", "+2", "2,", ",2", "2,3", "4,0", "4,2,1", "node", "5000000000"] {
+        for text in [
+            "",
+            "0",
+            "-1",
+            "+2",
+            "2,",
+            ",2",
+            "2,3",
+            "4,0",
+            "4,2,1",
+            "node",
+            "5000000000",
+            "host,",
+            "host,2",
+            "2,host",
+            "host,host",
+            "socket,host",
+            "host,switch",
+            "host,socket,cache",
+            "off,host",
+            "auto,socket",
+        ] {
             assert_eq!(text.parse::<HierarchyChoice>(), Err(HierarchyError), "{text}");
         }
     }
 
+    fn choice(text: &str) -> HierarchyChoice {
+        text.parse().expect("a choice")
+    }
+
     #[test]
     fn subgroups_are_the_ranks_of_a_node_if_there_are_several_nodes_and_one_has_several_ranks() {
-        let of = |choice, nodes: &[u32]| Subgroups::new(choice, nodes).map(|groups| groups.hierarchy.inner_groups());
-        for choice in [HierarchyChoice::Auto, HierarchyChoice::Host] {
-            assert_eq!(of(choice, &[0, 0, 7, 7, 3]), Some(3));
-            assert_eq!(of(choice, &[0, 1, 2]), None);
-            assert_eq!(of(choice, &[4, 4, 4]), None);
+        let of = |text, nodes: &[u32]| {
+            let ranks: Vec<RankLocation> = nodes.iter().map(|node| RankLocation::from(*node)).collect();
+            Subgroups::new(choice(text), &ranks)
+                .map(|groups| (groups.hierarchy.levels(), groups.hierarchy.inner_groups()))
+        };
+        for text in ["auto", "host"] {
+            assert_eq!(of(text, &[0, 0, 7, 7, 3]), Some((2, 3)));
+            assert_eq!(of(text, &[0, 1, 2]), None);
+            assert_eq!(of(text, &[4, 4, 4]), None);
         }
-        assert_eq!(of(HierarchyChoice::Off, &[0, 0, 1]), None);
-        assert_eq!(of(HierarchyChoice::Simulated { ranks: 2, inner: None }, &[0; 5]), Some(3));
-        let two = Subgroups::new(HierarchyChoice::Simulated { ranks: 4, inner: Some(3) }, &[0; 9]).expect("groups");
-        assert_eq!((two.hierarchy.levels(), two.hierarchy.inner_groups()), (3, 5));
+        assert_eq!(of("off", &[0, 0, 1]), None);
+        assert_eq!(of("2", &[0; 5]), Some((2, 3)));
+        assert_eq!(of("4,3", &[0; 9]), Some((3, 5)));
+    }
+
+    /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.
+    fn of_machine(text: &str, change: impl Fn(u32, &mut RankLocation)) -> Option<(u32, u32)> {
+        let rank = |rank: u32| {
+            let (socket, cache) = (Some(rank / 4 % 2), Some(rank / 2 % 4));
+            let location = Location { socket, cache, switch: Some(rank / 8 * 5), ..Location::default() };
+            let mut at = RankLocation { node: rank / 8, location };
+            change(rank, &mut at);
+            at
+        };
+        let ranks: Vec<RankLocation> = (0..16).map(rank).collect();
+        Subgroups::new(choice(text), &ranks).map(|groups| (groups.hierarchy.levels(), groups.hierarchy.inner_groups()))
+    }
+
+    #[test]
+    fn subgroups_are_the_ranks_that_share_a_unit() {
+        let groups = |text| of_machine(text, |_, _| {});
+        assert_eq!(groups("host"), Some((2, 2)));
+        assert_eq!(groups("socket"), Some((2, 4)), "sockets of different nodes differ");
+        assert_eq!(groups("cache"), Some((2, 8)));
+        assert_eq!(groups("host,socket"), Some((3, 4)));
+        assert_eq!(groups("socket,cache"), Some((3, 8)));
+        assert_eq!(groups("switch,cache"), Some((3, 8)));
+        assert_eq!(groups("switch,host"), Some((2, 2)), "a switch has one node");
+        assert_eq!(groups("numa"), Some((2, 2)), "NUMA nodes are not known");
+        assert_eq!(groups("group"), None, "no rank has a group");
+        assert_eq!(groups("group,host"), Some((2, 2)));
+    }
+
+    #[test]
+    fn ranks_of_unknown_units_form_a_group_within_their_node() {
+        let unbound = |text| {
+            of_machine(text, |rank, at| {
+                if rank % 4 == 3 {
+                    (at.location.socket, at.location.cache) = (None, None);
+                }
+            })
+        };
+        assert_eq!(unbound("socket"), Some((2, 6)));
+        assert_eq!(unbound("host,cache"), Some((3, 10)));
+    }
+
+    #[test]
+    fn a_rule_that_divides_into_single_ranks_has_no_groups() {
+        let alone = |text| of_machine(text, |rank, at| (at.node, at.location.cache) = (rank, None));
+        assert_eq!(alone("host"), None);
+        assert_eq!(alone("switch,host"), Some((2, 2)), "the ranks of each switch");
+        let odd = |text| of_machine(text, |rank, at| at.location.group = Some(rank % 2));
+        assert_eq!(odd("group"), Some((2, 2)));
+        assert_eq!(odd("host,group"), Some((3, 4)));
+        assert_eq!(odd("cache,group"), Some((2, 8)), "the ranks of each cache");
     }
 }

@@ -121,7 +121,7 @@ fn hosts_are_not_divided_into_nodes() {
 }
 
 /// A value of every setting but the place in the job. The table of algorithms is in that file.
-fn values(table: &str) -> [(&str, &str); 55] {
+fn values(table: &str) -> [(&str, &str); 59] {
     [
         ("UNISONO_SHARING", "3"),
         ("UNISONO_HIERARCHY", "8,2"),
@@ -132,6 +132,10 @@ fn values(table: &str) -> [(&str, &str); 55] {
         ("UNISONO_LOCAL_RANK", "1"),
         ("UNISONO_LOCAL_SIZE", "4"),
         ("UNISONO_SEGMENT", "17@4242"),
+        ("UNISONO_LOCATION", "switch=1,cache=3"),
+        ("UNISONO_SWITCHES", "2"),
+        ("UNISONO_SOCKETS", "2"),
+        ("UNISONO_CACHES", "4"),
         ("UNISONO_DEVICE", "udp"),
         ("UNISONO_PROGRESS", "hybrid"),
         ("UNISONO_MTU", "1500"),

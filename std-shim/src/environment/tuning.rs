@@ -627,11 +627,12 @@ impl Tuning {
     /// #     in_place: false, reduction_id: 0,
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
-    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    /// use unisono::environment::Subgroups;
     ///
     /// // A broadcast among 4 ranks on two nodes.
-    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose(
         &self,
@@ -660,11 +661,12 @@ impl Tuning {
     /// #     in_place: false, reduction_id: 0,
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
-    /// use unisono::environment::{HierarchyChoice, Subgroups};
+    /// use unisono::environment::Subgroups;
     ///
     /// // A broadcast among 4 ranks on two nodes.
-    /// let nodes = Subgroups::new(HierarchyChoice::Host, &[0, 0, 1, 1]).expect("two nodes");
+    /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose_always(
         &self,

@@ -168,6 +168,7 @@ mod tests {
     fn place_of(job: &str, incarnation: u32, node: u32) -> SocketAddr {
         let lane = (Ipv4Addr::LOCALHOST, 1).into();
         let first = PeerRecord {
+            location: unisono_bootstrap::Location::default(),
             incarnation: Incarnation(incarnation),
             node,
             mtu: 0,

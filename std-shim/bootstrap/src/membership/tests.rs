@@ -52,6 +52,7 @@ fn offer(rank: u32) -> LocalRecord {
     let incarnation = LIFE.fetch_add(1, Ordering::Relaxed) as u32;
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
     LocalRecord {
+        location: crate::location::Location::default(),
         incarnation: Incarnation(incarnation),
         addresses: [lane(1000 + rank as u16), lane(2000)],
         further_rails: Vec::new(),

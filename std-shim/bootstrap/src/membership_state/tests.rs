@@ -11,6 +11,7 @@ const SEEN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
 fn offer(incarnation: u32) -> LocalRecord {
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
     LocalRecord {
+        location: crate::location::Location::default(),
         incarnation: Incarnation(incarnation),
         addresses: [lane(7), lane(8)],
         further_rails: Vec::new(),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::agreement::{AgreementId, RankRanges};
+use crate::location::Location;
 use crate::peer_record::{Digests, RAILS_MAX};
 use crate::waits::{CONDITIONS_MAX, DESCRIPTION_MAX, WAITS_MAX, Wait, WaitCondition};
 use core::net::SocketAddr;
@@ -15,6 +16,7 @@ fn entry() -> PeerRecord {
     PeerRecord {
         incarnation: Incarnation(7),
         node: 3,
+        location: Location { socket: Some(1), ..Location::default() },
         mtu: 1472,
         addresses: lanes(),
         further_rails: Vec::new(),
@@ -30,6 +32,13 @@ fn longest_entry() -> PeerRecord {
     PeerRecord {
         incarnation: Incarnation(most),
         node: most,
+        location: Location {
+            switch: Some(most),
+            socket: Some(most),
+            numa: Some(most),
+            cache: Some(most),
+            group: Some(most),
+        },
         mtu: most,
         addresses: [lane; 2],
         further_rails: vec![[lane; 2]; RAILS_MAX - 1],
@@ -45,6 +54,7 @@ fn many_rails() -> PeerRecord {
 fn every_client_message() -> Vec<ClientMessage> {
     let (rank, asker) = (Rank(5), Rank(6));
     let offer = LocalRecord {
+        location: Location::default(),
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),
@@ -201,6 +211,7 @@ fn parts_that_are_too_long_are_refused() {
 fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
     let offer = LocalRecord {
+        location: Location::default(),
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),

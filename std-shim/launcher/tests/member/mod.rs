@@ -16,6 +16,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     let part = env::args().nth(1).expect("a part");
     let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
     let offer = LocalRecord {
+        location: unisono_bootstrap::Location::default(),
         incarnation: fresh_incarnation().expect("random"),
         addresses: [lane; 2],
         further_rails: Vec::new(),

@@ -13,6 +13,7 @@ use crate::calls::{give, give_text, name};
 use crate::communicator::Comm;
 use crate::error::{Outcome, class_of_collective, class_of_failure, finish, on, raise_anywhere};
 use crate::handle::{FIRST_ADDRESS, Held, Object, release, resolve};
+use crate::hardware::Resource;
 use crate::info::Info;
 use crate::request::{Activity, Request, ThreadResult};
 use crate::topology::Topology;
@@ -273,22 +274,38 @@ pub(crate) unsafe fn comm_split_type(
     // SAFETY: the contract of this module.
     unsafe {
         on(comm, |comm| {
-            let shares_memory = optional(info)?.is_some_and(|info| {
-                info.0
-                    .lock()
-                    .iter()
-                    .any(|(key, value)| (&**key, &**value) == (c"mpi_hw_resource_type", c"mpi_shared_memory"))
+            let wanted = optional(info)?.and_then(|info| {
+                let info = info.0.lock();
+                let wanted = info.iter().find(|(key, _)| **key == *c"mpi_hw_resource_type");
+                wanted.map(|(_, value)| value.clone())
             });
-            let color = match kind {
-                MPI_COMM_TYPE_SHARED => first_of_node(comm),
-                MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shares_memory => first_of_node(comm),
-                // Nothing is known of the hardware within a node.
-                MPI_UNDEFINED | MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED | MPI_COMM_TYPE_HW_UNGUIDED => {
-                    MPI_UNDEFINED
+            if !matches!(
+                kind,
+                MPI_UNDEFINED
+                    | MPI_COMM_TYPE_SHARED
+                    | MPI_COMM_TYPE_HW_GUIDED
+                    | MPI_COMM_TYPE_RESOURCE_GUIDED
+                    | MPI_COMM_TYPE_HW_UNGUIDED
+            ) {
+                return Err(MPI_ERR_ARG);
+            }
+            // Also where this rank does not need to know: the call is collective.
+            let members = comm.library().locations().map_err(class_of_collective)?;
+            let own = comm.library().rank().0 as usize;
+            let first = |resource: Resource| resource.first_of(own, &members).map(|first| first as c_int);
+            let color = match (kind, wanted.as_deref()) {
+                (MPI_COMM_TYPE_SHARED, _) => Some(first_of_node(comm)),
+                (MPI_COMM_TYPE_HW_UNGUIDED, _) => Resource::that_divides(&members).and_then(first),
+                (MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED, Some(name)) => {
+                    if name == c"mpi_shared_memory" {
+                        Some(first_of_node(comm))
+                    } else {
+                        Resource::named(name).and_then(first)
+                    }
                 }
-                _ => return Err(MPI_ERR_ARG),
+                _ => None,
             };
-            made(new, split(comm, color, key)?)
+            made(new, split(comm, color.unwrap_or(MPI_UNDEFINED), key)?)
         })
     }
 }

@@ -124,7 +124,7 @@ pub(crate) unsafe fn abi_set_fortran_booleans(_: c_int, _: *mut c_void, _: *mut 
 
 pub(crate) unsafe fn get_hw_resource_info(info: *mut MPI_Info) -> c_int {
     // SAFETY: the contract of this module.
-    finish(unsafe { give(info, MPI_Info(Object::into_handle(Object::new(Info::default())))) })
+    finish(unsafe { give(info, MPI_Info(Object::into_handle(Object::new(Info::hardware())))) })
 }
 
 /// Bytes before allocated memory, which hold its length.

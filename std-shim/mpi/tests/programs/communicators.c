@@ -45,6 +45,35 @@ int main(int argc, char **argv)
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &found, &flag);
     CHECK(flag && *found >= 32767);
 
+    /* The processes of a machine, and of ever narrower resources. */
+    MPI_Info resource;
+    char restricted[6];
+    int bytes = sizeof restricted;
+    MPI_Get_hw_resource_info(&resource);
+    MPI_Info_get_string(resource, "hwloc://Machine", &bytes, restricted, &flag);
+    CHECK(flag && strcmp(restricted, "true") == 0);
+    MPI_Info_free(&resource);
+    MPI_Info_create(&resource);
+    MPI_Info_set(resource, "mpi_hw_resource_type", "hwloc://Machine");
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_HW_GUIDED, 0, resource, &half);
+    MPI_Comm_size(half, &number);
+    CHECK(number == size);
+    MPI_Info_set(resource, "mpi_hw_resource_type", "hwloc://Core");
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_HW_GUIDED, 0, resource, &twin);
+    CHECK(twin == MPI_COMM_NULL);
+    MPI_Info_free(&resource);
+    while (half != MPI_COMM_NULL) {
+        int before;
+        MPI_Comm_size(half, &before);
+        MPI_Comm_split_type(half, MPI_COMM_TYPE_HW_UNGUIDED, -rank, MPI_INFO_NULL, &twin);
+        MPI_Comm_free(&half);
+        half = twin;
+        if (half != MPI_COMM_NULL) {
+            MPI_Comm_size(half, &number);
+            CHECK(number < before);
+        }
+    }
+
     /* A group whose members alone call. */
     MPI_Comm_group(MPI_COMM_WORLD, &all);
     int range[1][3] = {{size - 1, 0, -1}};

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Communicator;
+use crate::environment::{Location, RankLocation, own_location};
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
@@ -48,6 +49,12 @@ pub enum CreateError {
 pub enum SplitType {
     /// The memory of a node.
     Shared,
+    /// The socket that has all their processors.
+    Socket,
+    /// The NUMA node that has all their processors.
+    Numa,
+    /// The last-level cache of all their processors.
+    Cache,
 }
 
 /// A member's proposal, or the combination of several.
@@ -131,6 +138,27 @@ impl Drop for ReservedContext<'_> {
     }
 }
 
+/// A [`RankLocation`] as members send it: the node, then 0 for a unit that is not known, else its number + 1.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct GatheredLocation([u64; 6]);
+
+impl From<RankLocation> for GatheredLocation {
+    fn from(RankLocation { node, location }: RankLocation) -> Self {
+        let Location { switch, socket, numa, cache, group } = location;
+        let unit = |number: Option<u32>| number.map_or(0, |number| u64::from(number) + 1);
+        Self([node.into(), unit(switch), unit(socket), unit(numa), unit(cache), unit(group)])
+    }
+}
+
+impl From<GatheredLocation> for RankLocation {
+    fn from(GatheredLocation([node, switch, socket, numa, cache, group]): GatheredLocation) -> Self {
+        let [switch, socket, numa, cache, group] =
+            [switch, socket, numa, cache, group].map(|unit| unit.checked_sub(1).map(|number| number as u32));
+        Self { node: node as u32, location: Location { switch, socket, numa, cache, group } }
+    }
+}
+
 impl Communicator {
     /// Makes another communicator of the same members in the same order (`MPI_Comm_dup`). Collective.
     ///
@@ -170,8 +198,9 @@ impl Communicator {
         self.split_by_color_with_key(color, 0)
     }
 
-    /// Makes one communicator for the members of each node, or of what else they share (`MPI_Comm_split_type`).
-    /// Collective.
+    /// Makes one communicator for the members of each node, or of the unit of a node that all their processors are in
+    /// (`MPI_Comm_split_type`). A rank whose processors are in several units, or in one that the system does not number,
+    /// gets a communicator of itself. Collective.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -185,16 +214,42 @@ impl Communicator {
     /// # Errors
     /// [`CreateError`].
     pub fn split_by_type(&self, what: SplitType) -> Result<Self, CreateError> {
-        let own = self.members.world_rank(self.rank).unwrap_or(self.rank);
-        let color = match what {
-            SplitType::Shared => {
-                let process = self.shared.lock();
-                let table = process.membership.as_ref().map(|membership| membership.table());
-                table.and_then(|table| table.get(own.0 as usize)).map_or(0, |entry| entry.node)
-            }
+        let unit: fn(&Location) -> Option<u32> = match what {
+            SplitType::Shared => |_| Some(0),
+            SplitType::Socket => |at| at.socket,
+            SplitType::Numa => |at| at.numa,
+            SplitType::Cache => |at| at.cache,
         };
-        let split = self.split_by_color(color)?;
+        let members = self.locations()?;
+        let of = |rank: u32| members.get(rank as usize).map(|at| (at.node, unit(&at.location)));
+        let own = of(self.rank.0);
+        let is_known = own.is_some_and(|(_, unit)| unit.is_some());
+        let first = (0..self.size()).find(|rank| is_known && of(*rank) == own);
+        let split = self.split_by_color(first.unwrap_or(self.rank.0))?;
         split.ok_or(CreateError::Collective(CollectiveError::Ended(crate::Failure::Finished)))
+    }
+
+    /// Where each member runs: its node, the units of it that have all its processors, and what else `UNISONO_LOCATION`
+    /// says. Collective.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let locations = world.locations()?;
+    /// println!("rank 0 is on node {}: {}", locations[0].node, locations[0].location);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn locations(&self) -> Result<Vec<RankLocation>, CollectiveError> {
+        let own = self.members.world_rank(self.rank).unwrap_or(self.rank);
+        let mut at = self.shared.lock().located(own);
+        at.location = at.location.or(own_location());
+        let mut all = vec![GatheredLocation::from(RankLocation::default()); self.size() as usize];
+        self.uncounted(|| self.all_gather_into(&[GatheredLocation::from(at)][..], &mut all[..]))?;
+        Ok(all.into_iter().map(RankLocation::from).collect())
     }
 
     /// As [`split_by_color`](Self::split_by_color), in the order of the keys, and where they are equal in the order of

@@ -9,11 +9,11 @@ use unisono_core::span::Region;
 
 use super::Process;
 use super::messages::ReceiveTarget;
-use crate::environment::Subgroups;
+use crate::environment::{RankLocation, Subgroups};
 use crate::world::collective::engine::context::{AgreedContext, message_context};
 use crate::world::group::Group;
 use crate::world::request::Failure;
-use unisono_bootstrap::Rank;
+use unisono_bootstrap::{Membership, Rank};
 use unisono_memory::memory_regions::RegionRange;
 
 impl Process {
@@ -37,6 +37,12 @@ impl Process {
         Some(self.membership.as_ref()?.table().get(rank.0 as usize)?.node)
     }
 
+    /// Where a rank runs, as it has said when it joined.
+    pub(in crate::world) fn located(&self, rank: Rank) -> RankLocation {
+        let table = self.membership.as_ref().map(Membership::table).unwrap_or_default();
+        table.get(rank.0 as usize).map(RankLocation::from).unwrap_or_default()
+    }
+
     /// Opens the context of a new communicator.
     pub(in crate::world) fn open_context(
         &mut self,
@@ -45,8 +51,8 @@ impl Process {
         members: Group,
         is_intra_node: bool,
     ) {
-        let nodes: Vec<u32> = members.iter().map(|rank| self.node_of(rank).unwrap_or(0)).collect();
-        let subgroups = Subgroups::new(self.choices.hierarchy, &nodes).map(Arc::new);
+        let located: Vec<RankLocation> = members.iter().map(|rank| self.located(rank)).collect();
+        let subgroups = Subgroups::new(self.choices.hierarchy, &located).map(Arc::new);
         self.collectives.open((context, generation), members, is_intra_node, subgroups);
     }
 

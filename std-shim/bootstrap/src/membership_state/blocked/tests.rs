@@ -11,6 +11,7 @@ fn job(size: u32) -> MembershipState {
     let mut state = MembershipState::new(size, OnDeath::Tell, true);
     for rank in 0..size {
         let offer = LocalRecord {
+            location: crate::location::Location::default(),
             incarnation: Incarnation(rank),
             addresses: [SocketAddr::from(([0; 4], 7)); 2],
             further_rails: Vec::new(),

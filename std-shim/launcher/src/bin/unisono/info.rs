@@ -15,7 +15,7 @@ use std::{
     net::UdpSocket,
     thread,
 };
-use unisono::environment::{DeviceChoice, QueuesChoice, RailsChoice, Settings};
+use unisono::environment::{DeviceChoice, Location, QueuesChoice, RailsChoice, Settings, own_location};
 use unisono_core::device::Device;
 
 /// Options of `unisono info`.
@@ -40,6 +40,8 @@ struct Info {
     rust_version: &'static str,
     kernel: String,
     processors: usize,
+    /// The units that have all processors that this process may use, or that are given.
+    location: Location,
     /// Devices that this version contains and that can be opened.
     devices: Vec<String>,
     udp: Option<Udp>,
@@ -94,7 +96,8 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
     }
     let settings = Settings::from_environment().map_err(Refusal::usage)?;
     let rails = options.rails.unwrap_or(settings.transport.rails);
-    let info = Info::collect(settings.transport.queues.unwrap_or_default(), &rails);
+    let location = settings.locality.location.or(own_location());
+    let info = Info::collect(settings.transport.queues.unwrap_or_default(), &rails, location);
     let written = if options.json {
         serde_json::to_string(&info).map_err(io::Error::from).and_then(|line| writeln!(to, "{line}"))
     } else {
@@ -104,7 +107,7 @@ pub(crate) fn print(options: Options) -> Result<(), Refusal> {
 }
 
 impl Info {
-    fn collect(queues: QueuesChoice, rails: &RailsChoice) -> Self {
+    fn collect(queues: QueuesChoice, rails: &RailsChoice, location: Location) -> Self {
         let system = rustix::system::uname();
         let (udp, memory, adapters) = (Udp::probe(), Memory::probe(), adapters::ask(queues));
         let built = DeviceChoice::ALL.iter().filter(|device| **device != DeviceChoice::Auto && device.is_built());
@@ -142,6 +145,7 @@ impl Info {
             rust_version: env!("CARGO_PKG_RUST_VERSION"),
             kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
             processors: thread::available_parallelism().map_or(1, usize::from),
+            location,
             devices,
             udp: udp.ok(),
             adapters_refused: adapters.as_ref().err().cloned(),
@@ -156,10 +160,16 @@ impl Info {
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let Self { version, rust_version, kernel, processors, devices, udp, shared_memory, interfaces, .. } = self;
+        let Self {
+            version, rust_version, kernel, processors, location, devices, udp, shared_memory, interfaces, ..
+        } = self;
         writeln!(to, "unisono {version} (Rust {rust_version} or later)")?;
         writeln!(to, "kernel             {kernel}")?;
         writeln!(to, "processors         {processors}")?;
+        match location.to_string().as_str() {
+            "" => writeln!(to, "location           unknown")?,
+            known => writeln!(to, "location           {known}")?,
+        }
         writeln!(to, "devices            {}", devices.join(" "))?;
         for Interface { name, address, mtu } in interfaces {
             let mtu = mtu.map_or_else(|| "unknown".to_owned(), |mtu| mtu.to_string());

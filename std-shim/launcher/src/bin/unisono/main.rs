@@ -6,6 +6,7 @@ mod offload;
 mod refusal;
 mod run;
 mod tuning;
+mod units;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::{env, io::IsTerminal, process::ExitCode};

@@ -2,6 +2,7 @@
 
 use crate::refusal::Refusal;
 use crate::tuning::Overrides;
+use crate::units::Units;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
@@ -31,6 +32,8 @@ pub(crate) struct Options {
     /// [default: this host]
     #[arg(long, value_name = "A:4,B:4", help_heading = "Placement")]
     hosts: Option<HostList>,
+    #[command(flatten)]
+    units: Units,
     /// Remote shell that starts the ranks of other hosts, with its arguments [default: ssh -T -x]
     #[arg(long, value_name = "COMMAND", help_heading = "Placement")]
     rsh: Option<String>,
@@ -194,6 +197,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
         (None, Some(ranks)) => JobPlacement::on_this_host(ranks, nodes.unwrap_or(1))?,
         (None, None) => return Err(Refusal::usage("-n or --hosts is required")),
     };
+    let layout = layout.divided(options.units.or(core::mem::take(&mut launching.units)));
     let transport = &mut settings.transport;
     override_setting(&mut transport.device, device);
     override_setting(&mut transport.progress, progress);
@@ -328,6 +332,7 @@ mod tests {
     use super::*;
     use crate::with_negative_numbers;
     use clap::{CommandFactory, FromArgMatches, Parser};
+    use unisono::environment::UnitCounts;
 
     #[derive(Parser)]
     struct Line {
@@ -408,6 +413,11 @@ mod tests {
         assert_eq!(parse("-n 2 prog", &ranks).settings.launcher.ranks, None, "a job within the job has its own number");
         let hosts = [("UNISONO_HOSTS", "localhost:3,other:2")];
         assert_eq!((parse("-- prog", &hosts).placement.size(), parse("-n 4 -- prog", &hosts).placement.size()), (5, 4));
+        let units = [("UNISONO_SOCKETS", "2"), ("UNISONO_CACHES", "2")];
+        let job = parse("-n 8 --nodes 2 --caches 1 --switches 2 -- prog", &units);
+        let last = job.placement.ranks().last().map(|placed| placed.location.to_string());
+        assert_eq!(last.as_deref(), Some("switch=1,socket=1,cache=1"));
+        assert_eq!(job.settings.launcher.units, UnitCounts::default(), "ranks get their places");
         let images = [("UNISONO_BARE_METAL", "1"), ("UNISONO_IMAGE", "one"), ("UNISONO_EMULATOR", "qemu")];
         let job = parse("-n 2 --image other -- prog", &images).bare_metal.expect("bare metal");
         assert_eq!((job.ranks, job.image, job.emulator), (1, PathBuf::from("other"), "qemu".to_owned()));

@@ -47,8 +47,9 @@ pub(crate) struct Overrides {
     /// the built-in table]
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
-    /// Subgroups over which collectives are composed: off, auto, host (the ranks of each node), N or N,M (groups of N
-    /// consecutive ranks, in inner groups of M) [default: auto]
+    /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache or
+    /// group, such as host or host,socket, or N or N,M (groups of N consecutive ranks, in inner groups of M)
+    /// [default: auto]
     #[arg(long, value_name = "SPEC")]
     hierarchy: Option<HierarchyChoice>,
 }

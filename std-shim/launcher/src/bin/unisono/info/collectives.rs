@@ -3,17 +3,19 @@
 use crate::memory;
 use crate::refusal::Refusal;
 use crate::tuning::Overrides;
+use crate::units::Units;
 use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    Settings, Subgroups, Tuning,
+    RankLocation, Settings, Subgroups, Tuning, UnitCounts,
     tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{Algorithm, Choice, LinkModel};
+use unisono_launcher::{JobPlacement, RankPlacement};
 use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::layout::{COMMUNICATOR_SLOTS, RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, select};
@@ -39,6 +41,8 @@ pub(super) struct JobOptions {
     /// Reductions whose results have the same bits in every run
     #[arg(long, requires = "collectives", conflicts_with = "ordered")]
     reproducible: bool,
+    #[command(flatten)]
+    units: Units,
     #[command(flatten)]
     overrides: Overrides,
 }
@@ -121,16 +125,15 @@ enum CollectiveTransport {
 impl JobOptions {
     pub(super) fn is_tuned(&self) -> bool {
         let mut tuning = Tuning::default();
-        self.overrides.apply_to(&mut tuning).is_err() || tuning != Tuning::default()
+        let is_divided = self.units.or(UnitCounts::default()) != UnitCounts::default();
+        is_divided || self.overrides.apply_to(&mut tuning).is_err() || tuning != Tuning::default()
     }
 
     /// Writes a line for every collective and size.
     pub(super) fn print(self, json: bool, to: &mut impl Write) -> Result<(), Refusal> {
-        let Settings { mut tuning, transport, .. } = Settings::from_environment().map_err(Refusal::usage)?;
+        let Settings { mut tuning, transport, launcher, .. } = Settings::from_environment().map_err(Refusal::usage)?;
         self.overrides.apply_to(&mut tuning)?;
-        if self.nodes > self.ranks {
-            return Err(Refusal::usage(format_args!("{0} ranks can be on 1 to {0} nodes", self.ranks)));
-        }
+        let located = self.located(launcher.units)?;
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match self.sharing {
             Some(ranks) => tuning.set_sharing(ranks),
@@ -144,7 +147,7 @@ impl JobOptions {
         } else {
             CollectiveTransport::Messages(Carrier::Udp)
         };
-        let rows = self.rows(&tuning, &means)?;
+        let rows = self.rows(&tuning, &means, &located)?;
         if json {
             for row in &rows {
                 writeln!(to, "{}", serde_json::to_string(row).map_err(Refusal::failed)?).map_err(Refusal::failed)?;
@@ -154,16 +157,30 @@ impl JobOptions {
         write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
     }
 
-    fn rows(&self, tuning: &Tuning, means: &CollectiveTransport) -> Result<Vec<Row>, Refusal> {
+    /// Where the ranks are, as `unisono run` places them on one host; `units`: of the environment.
+    fn located(&self, units: UnitCounts) -> Result<Vec<RankLocation>, Refusal> {
+        let placement = JobPlacement::on_this_host(self.ranks, self.nodes).map_err(Refusal::usage)?;
+        let placement = placement.divided(self.units.or(units));
+        let located = |placed: &RankPlacement| RankLocation { node: placed.node, location: placed.location };
+        Ok(placement.ranks().iter().map(located).collect())
+    }
+
+    fn rows(
+        &self,
+        tuning: &Tuning,
+        means: &CollectiveTransport,
+        located: &[RankLocation],
+    ) -> Result<Vec<Row>, Refusal> {
         let bytes: Vec<u64> =
             if self.bytes.is_empty() { BYTES.to_vec() } else { self.bytes.iter().map(|bytes| bytes.0).collect() };
+        let subgroups = Subgroups::new(tuning.hierarchy(), located);
         let mut rows = Vec::new();
         for (verb, collective, _) in COLLECTIVES {
             let bytes = if verb == CollectiveKind::Barrier { &[0][..] } else { &bytes };
             for bytes in bytes {
                 let bytes = usize::try_from(*bytes).map_err(Refusal::usage)?;
                 let plan = self.plan(verb, bytes);
-                rows.push(self.row(collective, &plan, tuning, means).map_err(Refusal::usage)?);
+                rows.push(self.row(collective, &plan, tuning, means, subgroups.as_ref()).map_err(Refusal::usage)?);
             }
         }
         Ok(rows)
@@ -188,6 +205,7 @@ impl JobOptions {
         plan: &CollectiveSpec,
         tuning: &Tuning,
         means: &CollectiveTransport,
+        subgroups: Option<&Subgroups>,
     ) -> Result<Row, unisono_core::schedule::Unsupported> {
         let row = Row {
             collective,
@@ -229,15 +247,11 @@ impl JobOptions {
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
             return Ok(Row { algorithm: rdma_name(native_steps), decided_by: decided_by(reason), ..row });
         }
-        // The ranks are distributed over the nodes in blocks.
-        let node = |rank: u32| u64::from(rank) * u64::from(self.nodes) / u64::from(self.ranks);
-        let nodes: Vec<u32> = (0..self.ranks).map(|rank| node(rank) as u32).collect();
-        let subgroups = Subgroups::new(tuning.hierarchy(), &nodes);
         if let Some(reason) = tuning.multicast(plan, false, carrier) {
-            let leaders = subgroups.as_ref().map(|over| over.leaders(plan.root).count() as u32);
+            let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
         }
-        let composed = subgroups.as_ref().and_then(|over| tuning.compose(plan, false, carrier, over, 1));
+        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1));
         let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
             Some((decision, _)) => decision,
@@ -346,7 +360,7 @@ mod tests {
         } else {
             CollectiveTransport::Messages(Carrier::Udp)
         };
-        job.rows(&tuning, &means).expect("rows")
+        job.rows(&tuning, &means, &job.located(UnitCounts::default()).expect("a placement")).expect("rows")
     }
 
     #[test]
@@ -372,11 +386,14 @@ mod tests {
         let mut sharing = Tuning::default();
         sharing.set_sharing(2);
         let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
-        let shared = job.rows(&sharing, &CollectiveTransport::Messages(Carrier::Udp)).expect("rows");
+        let located = job.located(UnitCounts::default()).expect("a placement");
+        let shared = job.rows(&sharing, &CollectiveTransport::Messages(Carrier::Udp), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
         let ring = ring.into_iter().find(|row| row.collective == "allreduce").expect("a row");
         assert_eq!(ring.shown(), "ring:k=1 of 3 leaders");
+        let cached = rows("-n 8 --nodes 2 --sockets 2 --caches 2 --bytes 8 --hierarchy socket,cache");
+        assert!(cached.iter().any(|row| row.leaders == Some(4)), "one of each socket");
     }
 
     #[test]
