@@ -11,6 +11,7 @@ mod exchange;
 mod hardware_baseline;
 mod latency;
 mod one_sided;
+pub mod plot;
 pub mod programs;
 mod skew;
 mod stream;

@@ -1,8 +1,6 @@
 //! `unisono bench sweep`: measurements against message sizes, in jobs that it launches, as a table, as CSV and as a plot.
 
 mod against;
-mod bitmap;
-mod chart;
 
 use core::error::Error;
 use core::fmt::{self, Write as _};
@@ -18,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::bytes::Bytes;
+use super::plot::{self, Chart, Line, Stroke};
 use against::Mpi;
 
 /// What to measure.
@@ -47,7 +46,7 @@ pub(crate) struct Options {
           default_missing_value = "", value_parser = folder)]
     against: Vec<PathBuf>,
     /// Draw the medians, with quartiles as bars, into an SVG or PNG file
-    #[arg(long, value_name = "FILE.svg|png", value_parser = image)]
+    #[arg(long, value_name = "FILE.svg|png", value_parser = plot::file)]
     plot: Option<PathBuf>,
     /// Write all quartiles to a CSV file
     #[arg(long, value_name = "FILE")]
@@ -56,17 +55,6 @@ pub(crate) struct Options {
 
 fn folder(text: &str) -> Result<PathBuf, core::convert::Infallible> {
     Ok(PathBuf::from(text))
-}
-
-fn image(text: &str) -> Result<PathBuf, &'static str> {
-    let path = PathBuf::from(text);
-    let is_known =
-        |extension: &std::ffi::OsStr| ["svg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
-    if path.extension().is_some_and(is_known) {
-        Ok(path)
-    } else {
-        Err("expected a file name that ends in .svg or .png")
-    }
 }
 
 /// A measure by its name, in any of its spellings.
@@ -246,7 +234,7 @@ pub(super) fn run(options: &Options, json: bool) -> Result<(), Box<dyn Error>> {
         std::fs::write(path, csv(&points))?;
     }
     if let Some(path) = &options.plot {
-        chart::draw(path, &options.device, &points)?;
+        plot::draw(path, &charts(&options.device, &points))?;
     }
     for point in &points {
         let ([low, median, high], (.., unit)) = (point.quartiles(), Point::unit(point.name));
@@ -265,6 +253,56 @@ pub(super) fn run(options: &Options, json: bool) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// A chart for each unit. A line's colour is that of its measure and number of ranks, its stroke that of its library;
+/// bars are quartiles.
+fn charts(device: &str, points: &[Point]) -> Vec<Chart> {
+    let mut units: Vec<&str> = points.iter().map(|point| Point::unit(point.name).2).collect();
+    units.sort_unstable();
+    units.dedup();
+    let chart = |unit: &str| {
+        let of_unit = || points.iter().filter(|point| Point::unit(point.name).2 == unit);
+        let mut colours = Vec::new();
+        let mut lines: Vec<Line> = Vec::new();
+        for Point { library, name, ranks, .. } in of_unit() {
+            let whose = if *library == UNISONO { String::new() } else { format!("{library}: ") };
+            let label = format!("{whose}{name}, {ranks} ranks");
+            if lines.iter().any(|line| line.label == label) {
+                continue;
+            }
+            let colour = colours.iter().position(|colour| *colour == (name, ranks)).unwrap_or_else(|| {
+                colours.push((name, ranks));
+                colours.len() - 1
+            });
+            let of_line =
+                of_unit().filter(|point| (&point.library, &point.name, &point.ranks) == (library, name, ranks));
+            let (points, bars) = of_line
+                .map(|point| {
+                    let [low, median, high] = point.quartiles();
+                    // A barrier has no size.
+                    ((point.bytes.max(1) as f64, median), (low, high))
+                })
+                .unzip();
+            lines.push(Line { label, colour, stroke: stroke(library), points, bars });
+        }
+        Chart {
+            caption: format!("unisono, device {device}"),
+            x: "bytes".to_owned(),
+            y: unit.to_owned(),
+            x_label: |bytes| Bytes(bytes.round() as u64).to_string(),
+            lines,
+        }
+    };
+    units.into_iter().map(chart).collect()
+}
+
+fn stroke(library: &str) -> Stroke {
+    match library {
+        "Open MPI" => Stroke::Dashed,
+        "MPICH" => Stroke::Dotted,
+        _ => Stroke::Solid,
+    }
 }
 
 /// All points as comma-separated values, with a header.
@@ -289,6 +327,28 @@ mod tests {
             assert_eq!(name.parse(), Ok(Measured("all_reduce")));
         }
         assert!("dance".parse::<Measured>().is_err());
+    }
+
+    #[test]
+    fn every_unit_has_a_chart_and_every_library_a_line() {
+        let of = |library, name, bytes| Point { library, name, ranks: 2, bytes, values: vec![1.0, 2.0] };
+        let points = [
+            of(UNISONO, "latency", 8),
+            of(UNISONO, "latency", 64),
+            of(UNISONO, "rate", 8),
+            of(UNISONO, "barrier", 0),
+            of("MPICH", "latency", 8),
+        ];
+        let charts = charts("udp", &points);
+        let of_charts: Vec<_> = charts.iter().map(|chart| (chart.y.as_str(), chart.lines.len())).collect();
+        assert_eq!(of_charts, [("million messages/s", 1), ("µs", 3)]);
+        let line = |number: usize| {
+            let Line { label, colour, stroke, points, bars } = &charts[1].lines[number];
+            (label.as_str(), *colour, *stroke, points.len(), bars.len())
+        };
+        assert_eq!(line(0), ("latency, 2 ranks", 0, Stroke::Solid, 2, 2));
+        assert_eq!(line(1), ("barrier, 2 ranks", 1, Stroke::Solid, 1, 1));
+        assert_eq!(line(2), ("MPICH: latency, 2 ranks", 0, Stroke::Dotted, 1, 1));
     }
 
     #[test]
