@@ -2,6 +2,7 @@
 
 mod calls;
 pub mod hockney;
+pub mod levels;
 pub mod oracle;
 mod rounds;
 pub mod selection_log;

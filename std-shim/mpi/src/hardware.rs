@@ -30,7 +30,7 @@ impl Resource {
         }
     }
 
-    /// The resource of this name, with or without `hwloc://`, in any case of letters.
+    /// The resource of this name, with or without `hwloc://`; upper and lower case are equal.
     pub(crate) fn named(name: &CStr) -> Option<Self> {
         let bytes = name.to_bytes();
         let short = |resource: Self| resource.name().to_bytes().strip_prefix(b"hwloc://").unwrap_or_default();

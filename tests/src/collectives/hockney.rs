@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
-use unisono_core::schedule::{BlockMap, Executor, Layout, Plan, Spec, StepOperation, Unsupported};
+use unisono_core::schedule::{BlockMap, Executor, Layout, Plan, Schedule, Spec, StepOperation, Unsupported};
 
 /// The cost of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,18 @@ pub struct LinkCost {
     pub startup_ps: u64,
     /// β.
     pub ps_per_byte: u64,
+}
+
+/// What carries messages.
+pub trait Network {
+    /// When a message that starts now ends, in picoseconds. Messages are given in the order in which they start.
+    fn end(&mut self, now: u64, from: Rank, to: Rank, bytes: u64) -> u64;
+}
+
+impl Network for LinkCost {
+    fn end(&mut self, now: u64, _: Rank, _: Rank, bytes: u64) -> u64 {
+        now + self.startup_ps + self.ps_per_byte * bytes
+    }
 }
 
 /// The cost of a collective.
@@ -62,10 +74,10 @@ enum PendingHalf {
     Received(StepId),
 }
 
-struct Simulation<'l> {
-    executors: Vec<Executor>,
+struct Simulation<'l, S, N> {
+    executors: Vec<Executor<S>>,
     layout: Layout<'l>,
-    link: LinkCost,
+    network: N,
     ports: Vec<[Busy; Plan::PORTS as usize]>,
     halves: HashMap<Name, PendingHalf, RandomState>,
     /// Messages that wait for a port, by sender, in the order of its steps; and the senders that wait for each
@@ -85,7 +97,12 @@ pub fn time(call: Spec, bytes: usize, link: LinkCost) -> Result<Cost, Unsupporte
     let plans: Vec<Plan> =
         (0..call.size).map(|rank| Plan::new(Spec { rank: Rank(rank), ..call })).collect::<Result<_, _>>()?;
     let blocks = plans.first().map_or(1, Plan::blocks);
-    let layout = match call.collective {
+    Ok(simulate(plans, layout(&call, bytes, blocks), link))
+}
+
+/// The layout of a collective of `blocks` blocks in which each rank has `bytes` bytes.
+pub fn layout(call: &Spec, bytes: usize, blocks: u32) -> Layout<'static> {
+    match call.collective {
         CollectiveKind::Gather
         | CollectiveKind::Scatter
         | CollectiveKind::Allgather
@@ -100,12 +117,19 @@ pub fn time(call: Spec, bytes: usize, link: LinkCost) -> Result<Cost, Unsupporte
             Layout::new(input, output, whole, blocks, 1, call.segments)
         }
         _ => Layout::vector(bytes, blocks, 1, call.segments),
-    };
+    }
+}
+
+/// The time of the schedules of all ranks over a network.
+///
+/// # Panics
+/// They never end.
+pub fn simulate<S: Schedule>(plans: Vec<S>, layout: Layout<'_>, network: impl Network) -> Cost {
     let size = plans.len();
     let mut simulation = Simulation {
         executors: plans.into_iter().map(|plan| Executor::new(CollectiveId::default(), plan)).collect(),
         layout,
-        link,
+        network,
         ports: vec![Default::default(); size],
         halves: HashMap::default(),
         waiting: vec![BTreeMap::new(); size],
@@ -115,13 +139,12 @@ pub fn time(call: Spec, bytes: usize, link: LinkCost) -> Result<Cost, Unsupporte
         cost: Cost::default(),
     };
     simulation.run();
-    let cost = Cost { picoseconds: simulation.now, ..simulation.cost };
     let done = simulation.executors.iter_mut().all(|executor| executor.poll() == Poll::Complete);
-    assert!(done, "{call:?} does not end");
-    Ok(cost)
+    assert!(done, "a schedule does not end");
+    Cost { picoseconds: simulation.now, ..simulation.cost }
 }
 
-impl Simulation<'_> {
+impl<S: Schedule, N: Network> Simulation<'_, S, N> {
     fn run(&mut self) {
         let mut ready: BTreeSet<u32> = BTreeSet::new();
         let mut polled: BTreeSet<u32> = (0..self.executors.len() as u32).collect();
@@ -184,7 +207,7 @@ impl Simulation<'_> {
 
     /// Starts those of a rank's messages whose ports are free on both sides, in the order of its steps.
     fn start(&mut self, rank: u32) {
-        let (ports, link, now) = (&mut self.ports, self.link, self.now);
+        let (ports, network, now) = (&mut self.ports, &mut self.network, self.now);
         let (suitors, ends, cost) = (&mut self.blocked_senders, &mut self.ends, &mut self.cost);
         self.waiting[rank as usize].retain(|_, message| {
             let port = usize::from(message.port);
@@ -199,7 +222,7 @@ impl Simulation<'_> {
             ports[message.to as usize][port].receiving = true;
             cost.messages += 1;
             cost.bytes += message.bytes;
-            ends.push(Reverse((now + link.startup_ps + link.ps_per_byte * message.bytes, *message)));
+            ends.push(Reverse((network.end(now, Rank(rank), Rank(message.to), message.bytes), *message)));
             false
         });
     }
