@@ -112,9 +112,17 @@ const fn scaled(part: u32, whole: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Congestion, CongestionControl};
+    use super::{Congestion, CongestionControl, scaled};
     use crate::time::Nanos;
     use crate::window::rtt::Rtt;
+
+    #[test]
+    fn shares_of_long_times_are_those_of_short_ones() {
+        for whole in [4, 1 << 10, 1 << 23, 1 << 24, 1 << 31] {
+            assert_eq!([0, whole / 4, whole].map(|part| scaled(part, whole)), [0, 64, 256], "{whole}");
+        }
+        assert_eq!((scaled(u32::MAX, u32::MAX), scaled(0, 0)), (256, 0));
+    }
 
     #[test]
     fn delay_shrinks_once_a_round_trip_and_recovers() {

@@ -185,7 +185,10 @@ impl Job {
 
     /// Carries out the machine's next action. False: it has none.
     fn act(&mut self, rank: usize) -> bool {
-        let Some(action) = self.ranks[rank].machine.poll_action() else { return false };
+        let machine = &mut self.ranks[rank].machine;
+        let is_idle = machine.is_idle();
+        let Some(action) = machine.poll_action() else { return false };
+        assert!(!is_idle, "an idle machine requests {action:?}");
         match action {
             Action::Header { to, head } => {
                 if head.as_ref().first() == Some(&WITHDRAWN) {

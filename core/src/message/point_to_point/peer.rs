@@ -195,3 +195,22 @@ impl ReceivedMessages {
 }
 
 const _: () = assert!(MessageHeader::LONGEST <= crate::wire::MESSAGE_HEADER_ROOM);
+
+#[cfg(test)]
+mod tests {
+    use super::{MessagePeer, SentMessages};
+
+    #[test]
+    fn credit_lets_a_held_message_be_sent() {
+        let held = SentMessages { count: 3, outstanding: 3, held: 1, ..MessagePeer::NEW.sent };
+        let with = |freed, settled| {
+            let mut sent = held;
+            (sent.apply_credit(freed, settled), sent.outstanding, sent.settled)
+        };
+        assert_eq!(with(0, 0), (Some(false), 3, 0));
+        assert_eq!(with(1, 0), (Some(true), 2, 0));
+        assert_eq!(with(0, 1), (Some(true), 3, 1));
+        assert_eq!(with(4, 0), (None, 3, 0), "more than are outstanding");
+        assert_eq!(with(0, 4), (None, 3, 0), "more than were sent");
+    }
+}

@@ -182,3 +182,26 @@ impl<T: Time> RailState<T> {
 pub(super) fn pairs() -> u8 {
     if mutant!("pair_suffices") { 1 } else { 2 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::RailState;
+    use crate::time::Nanos;
+
+    #[test]
+    fn a_rail_misses_no_more_than_its_pairs() {
+        let mut rail = RailState::<Nanos>::FREE;
+        rail.begin_pair();
+        for psn in 0..2 {
+            assert!(!rail.may_miss_pair(), "its probe has not left");
+            rail.handle_probed(100, psn);
+            assert!(rail.may_miss_pair());
+            rail.handle_missed_pair(200, 50);
+        }
+        rail.handle_probed(300, 2);
+        assert!(!rail.may_miss_pair(), "it has missed its last pair");
+        rail.begin_pair();
+        rail.handle_probed(400, 3);
+        assert!(rail.may_miss_pair(), "it begins again");
+    }
+}
