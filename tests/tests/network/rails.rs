@@ -98,6 +98,22 @@ fn link_that_goes_down_is_left_at_once() {
     assert_eq!(stream.resent().1, 0);
 }
 
+/// The receiver sends no data, and so has no send window that knows its rails: its link says which one carries its
+/// acknowledgements.
+#[test]
+fn link_that_goes_down_at_the_receiver_carries_no_acknowledgements() {
+    for rail in [0, 1] {
+        let mut stream = RailStream::new(12, &[500_000_000; 2], 64 << 10);
+        stream.run_until(20 * MS);
+        stream.network.set_rail_linked(RECEIVER, Rail(rail), false);
+        stream.run_until(60 * MS);
+        let share = stream.utilization(30 * MS, 60 * MS, [1 - usize::from(rail)]);
+        assert!(share >= 0.95, "rail {rail}: {share}");
+        stream.network.set_rail_linked(RECEIVER, Rail(rail), true);
+        assert_eq!(stream.finish(2_000 * MS), (0, 0), "rail {rail}");
+    }
+}
+
 #[test]
 fn random_cuts_lose_and_double_nothing() {
     // 200 with `--release`.
