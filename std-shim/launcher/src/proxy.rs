@@ -225,7 +225,7 @@ pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), Pro
     let lanes = [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port));
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
     let offer = LocalRecord {
-        location: unisono_bootstrap::Location::default(),
+        location: settings.location(),
         incarnation,
         addresses: lanes,
         further_rails: Vec::new(),

@@ -58,10 +58,12 @@ impl Resource {
         members.iter().position(|at| of(at) == Some(own))
     }
 
-    /// The widest resource that divides the members: not all of them are restricted to the same one.
+    /// The widest resource that divides the members: some are restricted to one, and not all to the same one.
     pub(crate) fn that_divides(members: &[RankLocation]) -> Option<Self> {
-        let is_first = |resource: Self, own| resource.first_of(own, members) == Some(0);
-        Self::ALL.into_iter().find(|resource| !(0..members.len()).all(|own| is_first(*resource, own)))
+        Self::ALL.into_iter().find(|resource| {
+            let mut firsts = (0..members.len()).map(|own| resource.first_of(own, members));
+            firsts.clone().any(|first| first.is_some()) && firsts.any(|first| first != Some(0))
+        })
     }
 }
 
@@ -105,8 +107,12 @@ mod tests {
         assert_eq!(of(0..8), Some(Resource::Machine));
         assert_eq!(of(0..4), Some(Resource::Package));
         assert_eq!(of(4..8), Some(Resource::Package));
-        // Nothing narrower than a socket is known.
-        assert_eq!(of(0..2), Some(Resource::NumaNode));
-        assert_eq!(Resource::NumaNode.first_of(0, &members[0..2]), None);
+        assert_eq!(of(0..2), None, "nothing narrower than a socket is known");
+        let cached = |rank: u32| {
+            let location = Location { cache: Some(rank), ..Location::default() };
+            RankLocation { node: 0, location }
+        };
+        let cached: Vec<RankLocation> = (0..2).map(cached).collect();
+        assert_eq!(Resource::that_divides(&cached), Some(Resource::Cache), "what nobody knows is skipped");
     }
 }

@@ -76,11 +76,17 @@ fn compile(name: &str, into: &Path) -> PathBuf {
 
 /// Runs a program of `programs` on some ranks, over shared memory, and over UDP.
 fn runs(name: &str) {
+    runs_on(name, &["-n", "3"]);
+}
+
+fn runs_on(name: &str, placement: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile(name, folder.path());
     for device in ["auto", "udp"] {
         let ran = Command::new(built().join("unisono"))
-            .args(["run", "-n", "3", "--mpi", "--watchdog", "20s", "--device", device, "--"])
+            .arg("run")
+            .args(placement)
+            .args(["--mpi", "--watchdog", "20s", "--device", device, "--"])
             .arg(&program)
             .output()
             .expect("the launcher runs");
@@ -119,6 +125,11 @@ fn collectives() {
 #[test]
 fn datatypes() {
     runs("datatypes");
+}
+
+#[test]
+fn hardware_resources() {
+    runs_on("resources", &["-n", "8", "--nodes", "2", "--sockets", "2", "--caches", "2"]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl SubgroupRule {
 /// A text is no [`HierarchyChoice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "expected off, auto, a rule (switch, host, socket, numa, cache or group) or two, the wider one first, such as \
+    "expected off, auto, a rule (switch, host, socket, numa, cache or group) or two, the outer one first, such as \
      host,socket; or N or N,M: groups of N consecutive ranks, in inner groups of M, 1 ≤ M ≤ N"
 )]
 pub struct HierarchyError;

@@ -5,18 +5,19 @@ use core::num::NonZero;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 pub use unisono_bootstrap::{Location, LocationError};
 
-/// Where this process runs: the units that have all processors that it may use (its affinity). Switch and group are not
-/// known.
+/// Where this process runs: the units that have all processors that its main thread may use (its affinity). Switch and
+/// group are not known.
 ///
 /// ```
 /// println!("{}", unisono::environment::own_location());
 /// ```
 pub fn own_location() -> Location {
-    let Ok(allowed) = sched_getaffinity(None) else {
+    let Ok(allowed) = sched_getaffinity(Some(getpid())) else {
         return Location::default();
     };
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
@@ -66,7 +67,7 @@ pub struct UnitCounts {
     pub switches: Option<NonZero<u32>>,
     /// Sockets of each node.
     pub sockets: Option<NonZero<u32>>,
-    /// Last-level caches of each socket.
+    /// Last-level caches of each socket: of each node, which then has one socket, if sockets are not given.
     pub caches: Option<NonZero<u32>>,
 }
 
@@ -93,7 +94,7 @@ impl UnitCounts {
         };
         Location {
             switch: self.switches.map(|switches| part(node, nodes, switches.get())),
-            socket: self.sockets.map(|_| socket),
+            socket: self.sockets.or(self.caches).map(|_| socket),
             cache,
             ..Location::default()
         }
@@ -146,6 +147,13 @@ mod tests {
         fs::write(machine.path().join("cpu0/topology/physical_package_id"), "-1\n").expect("a file");
         fs::write(machine.path().join("cpu0/cache/index2/shared_cpu_list"), "\n").expect("a file");
         assert_eq!(location_of(machine.path(), &[0]).to_string(), "numa=0");
+    }
+
+    #[test]
+    fn a_node_of_caches_has_one_socket() {
+        let counts = UnitCounts { caches: NonZero::new(3), ..UnitCounts::default() };
+        let texts = [0, 1, 2].map(|rank| counts.location((0, 1), (rank, 3)).to_string());
+        assert_eq!(texts, ["socket=0,cache=0", "socket=0,cache=1", "socket=0,cache=2"]);
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 use tracing::debug;
-use unisono::environment::{JobPosition, Settings, Switch};
+use unisono::environment::{JobPosition, Locality, Settings, Switch};
 use unisono_bootstrap::{HostPort, Rank};
 
 impl Launch<'_> {
@@ -125,7 +125,9 @@ impl Launch<'_> {
         let text = |text: &OsStr| text.to_str().map(str::to_owned).ok_or_else(|| LaunchError::NotUtf8(text.to_owned()));
         let directory = std::env::current_dir().map_err(LaunchError::Setup)?;
         let launching = Default::default();
-        let shared = Settings { position: None, bootstrap: None, launcher: launching, ..self.settings.clone() };
+        let locality = Locality::default();
+        let shared =
+            Settings { position: None, bootstrap: None, locality, launcher: launching, ..self.settings.clone() };
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Ok(LaunchSpec {
             host: u32::try_from(host).unwrap_or(u32::MAX),

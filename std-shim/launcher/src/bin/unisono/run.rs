@@ -6,9 +6,9 @@ use crate::units::Units;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    DeviceChoice, EagerPool, HostList, Integrity, JoinTimeout, KillTimeout, Mtu, MulticastChoice, OnDeath, Progress,
-    QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout,
-    WatchdogTimeout,
+    DeviceChoice, EagerPool, HostList, Integrity, JoinTimeout, KillTimeout, Location, Mtu, MulticastChoice, OnDeath,
+    Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch,
+    UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -181,6 +181,11 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     if settings.bootstrap.is_some() {
         return Err(Refusal::usage(
             "UNISONO_BOOTSTRAP is for ranks only: unset it, since the launcher chooses its address itself",
+        ));
+    }
+    if settings.locality.location != Location::default() {
+        return Err(Refusal::usage(
+            "UNISONO_LOCATION is for ranks only: use --switches, --sockets and --caches, or set it in the command",
         ));
     }
     let launching = &mut settings.launcher;
@@ -403,6 +408,8 @@ mod tests {
 
     #[test]
     fn environment_sets_the_placement() {
+        let located = parse("-n 2 -- prog", &[("UNISONO_LOCATION", "group=1")]);
+        assert!(located.is_err_and(|reason| reason.starts_with("UNISONO_LOCATION is for ranks only")));
         let parse = |line: &str, settings: &[_]| parse(line, settings).expect("good");
         let nodes = [("UNISONO_NODES", "2")];
         assert_eq!(parse("-n 4 -- prog", &nodes).placement.nodes(), 2);

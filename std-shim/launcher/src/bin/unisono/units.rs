@@ -14,7 +14,8 @@ pub(crate) struct Units {
     /// Divide the ranks of each node among S sockets [default: the sockets of their processors]
     #[arg(long, value_name = "S")]
     sockets: Option<NonZero<u32>>,
-    /// Divide the ranks of each socket among C last-level caches [default: the caches of their processors]
+    /// Divide the ranks of each socket, or without --sockets of each node, among C last-level caches [default: the caches
+    /// of their processors]
     #[arg(long, value_name = "C")]
     caches: Option<NonZero<u32>>,
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    RankLocation, Settings, Subgroups, Tuning, UnitCounts,
+    HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
     tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
@@ -133,7 +133,7 @@ impl JobOptions {
     pub(super) fn print(self, json: bool, to: &mut impl Write) -> Result<(), Refusal> {
         let Settings { mut tuning, transport, launcher, .. } = Settings::from_environment().map_err(Refusal::usage)?;
         self.overrides.apply_to(&mut tuning)?;
-        let located = self.located(launcher.units)?;
+        let located = self.located(launcher.units, tuning.hierarchy())?;
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match self.sharing {
             Some(ranks) => tuning.set_sharing(ranks),
@@ -158,9 +158,15 @@ impl JobOptions {
     }
 
     /// Where the ranks are, as `unisono run` places them on one host; `units`: of the environment.
-    fn located(&self, units: UnitCounts) -> Result<Vec<RankLocation>, Refusal> {
+    fn located(&self, units: UnitCounts, hierarchy: HierarchyChoice) -> Result<Vec<RankLocation>, Refusal> {
         let placement = JobPlacement::on_this_host(self.ranks, self.nodes).map_err(Refusal::usage)?;
-        let placement = placement.divided(self.units.or(units));
+        let units = self.units.or(units);
+        if hierarchy.needs_processors() && units.sockets.or(units.caches).is_none() {
+            return Err(Refusal::usage(format_args!(
+                "--hierarchy {hierarchy}: the processors of the ranks are not known here: give --sockets or --caches"
+            )));
+        }
+        let placement = placement.divided(units);
         let located = |placed: &RankPlacement| RankLocation { node: placed.node, location: placed.location };
         Ok(placement.ranks().iter().map(located).collect())
     }
@@ -360,7 +366,8 @@ mod tests {
         } else {
             CollectiveTransport::Messages(Carrier::Udp)
         };
-        job.rows(&tuning, &means, &job.located(UnitCounts::default()).expect("a placement")).expect("rows")
+        let located = job.located(UnitCounts::default(), tuning.hierarchy()).expect("a placement");
+        job.rows(&tuning, &means, &located).expect("rows")
     }
 
     #[test]
@@ -386,7 +393,7 @@ mod tests {
         let mut sharing = Tuning::default();
         sharing.set_sharing(2);
         let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
-        let located = job.located(UnitCounts::default()).expect("a placement");
+        let located = job.located(UnitCounts::default(), sharing.hierarchy()).expect("a placement");
         let shared = job.rows(&sharing, &CollectiveTransport::Messages(Carrier::Udp), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
