@@ -146,3 +146,21 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Links, Rail};
+
+    #[test]
+    fn a_link_that_is_reported_down_twice_is_down_until_it_is_up() {
+        let mut links = Links::UP;
+        links.set_down(Rail(1), true);
+        links.set_down(Rail(1), true);
+        assert_eq!(links.doubtful(), 0b10);
+        links.note(0b100, Some(Rail(1)));
+        assert_eq!(links.doubtful(), 0b110, "an answer makes no link");
+        links.set_down(Rail(1), false);
+        links.note(0, Some(Rail(2)));
+        assert_eq!(links.doubtful(), 0);
+    }
+}

@@ -1,5 +1,8 @@
 //! Ends of incarnations: which peers are notified, and when.
 
+use core::cell::Cell;
+use std::rc::Rc;
+
 use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::peer::PeerState;
@@ -41,6 +44,28 @@ fn abort_reaches_peers_after_bye() {
         reported |= (node, event) == (NodeId(1), Event::PeerFailed(NodeId(0).into()));
     });
     assert!(reported, "no second Bye is sent to a peer");
+}
+
+#[test]
+fn a_peer_that_does_not_answer_gets_a_bye_in_each_of_three_rounds() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    nodes[0].send(NodeId(1), b"a start").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| {});
+    let lost = Rc::new(Cell::new(0));
+    let count = Rc::clone(&lost);
+    network.tamper(move |passing| match Header::<32>::parse(passing.bytes) {
+        Ok(header) if header.kind == DatagramKind::Bye => {
+            count.set(count.get() + 1);
+            TamperVerdict::Take
+        }
+        _ => TamperVerdict::Pass,
+    });
+    nodes[0].endpoint.shutdown();
+    nodes[0].wake();
+    run(&network, &mut nodes, 2 * SECOND, |_, _| {});
+    assert!(nodes[0].endpoint.is_closed());
+    assert_eq!(lost.get(), 3);
 }
 
 /// Node 1 sends Bye or Abort to node 0, to which its next incarnation is added before it polls events.
