@@ -133,3 +133,31 @@ fn a_rank_that_leaves_notifies_those_that_it_never_met() {
     assert_eq!(end(true, true), [PeerState::Failed; 2]);
     assert_eq!(end(false, false), [PeerState::Finished, PeerState::Alive]);
 }
+
+/// A Reset that names an incarnation which its sender or its receiver has not got.
+#[test]
+fn a_reset_of_another_incarnation_ends_nothing() {
+    for (of_sender, of_receiver, state) in
+        [(1, 0, PeerState::Alive), (0, 1, PeerState::Alive), (0, 0, PeerState::Failed)]
+    {
+        let network = Network::new(3, Config::default());
+        let mut nodes = job::<64>(&network, 2, |_, _| {});
+        let is_forged = Rc::new(Cell::new(false));
+        let forged = Rc::clone(&is_forged);
+        network.tamper(move |passing| {
+            if let Ok(header) = Header::<32>::parse(passing.bytes)
+                && header.kind == DatagramKind::Acknowledge
+                && !forged.replace(true)
+            {
+                let expected = Incarnation(header.expected.0 ^ of_receiver);
+                let psn = header.incarnation.0 ^ of_sender;
+                Header { kind: DatagramKind::Reset, expected, psn, ..header }.emit(passing.bytes);
+            }
+            TamperVerdict::Pass
+        });
+        nodes[0].send(NodeId(1), b"a start").expect("room");
+        run(&network, &mut nodes, SECOND, |_, _| {});
+        assert!(is_forged.get());
+        assert_eq!(nodes[0].endpoint.peer_state(NodeId(1).into()), state, "{of_sender} {of_receiver}");
+    }
+}
