@@ -1,5 +1,7 @@
 //! The endpoint over the simulated network and over UDP.
 
+extern crate alloc;
+
 mod busy_receiver;
 mod clock_wrap;
 mod conservation;

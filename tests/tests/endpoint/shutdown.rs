@@ -1,7 +1,7 @@
 //! Ends of incarnations: which peers are notified, and when.
 
+use alloc::rc::Rc;
 use core::cell::Cell;
-use std::rc::Rc;
 
 use unisono_core::device::DeviceQueue;
 use unisono_core::endpoint::Event;
