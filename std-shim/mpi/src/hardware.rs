@@ -53,16 +53,15 @@ impl Resource {
     /// The first of the members that are restricted to the same resource as member `own`. `None`: it is not restricted to
     /// one.
     pub(crate) fn first_of(self, own: usize, members: &[RankLocation]) -> Option<usize> {
-        let of = |at: &RankLocation| Some((at.node, self.unit(&at.location)?));
-        let own = of(members.get(own)?)?;
-        members.iter().position(|at| of(at) == Some(own))
+        RankLocation::first_in_unit(members, own, |at| self.unit(at))
     }
 
     /// The widest resource that divides the members: some are restricted to one, and not all to the same one.
     pub(crate) fn that_divides(members: &[RankLocation]) -> Option<Self> {
         Self::ALL.into_iter().find(|resource| {
-            let mut firsts = (0..members.len()).map(|own| resource.first_of(own, members));
-            firsts.clone().any(|first| first.is_some()) && firsts.any(|first| first != Some(0))
+            let mut units = members.iter().map(|at| Some((at.node, resource.unit(&at.location)?)));
+            let first = units.clone().next().flatten();
+            units.clone().any(|unit| unit.is_some()) && units.any(|unit| unit != first)
         })
     }
 }

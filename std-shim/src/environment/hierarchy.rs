@@ -147,6 +147,24 @@ pub struct RankLocation {
     pub location: Location,
 }
 
+impl RankLocation {
+    /// The first of `ranks` that is in the same unit of the same node as rank `own` of them. `None`: the unit of that rank
+    /// is not known.
+    ///
+    /// ```
+    /// use unisono::environment::RankLocation;
+    ///
+    /// let ranks: [RankLocation; 3] = [0, 1, 1].map(From::from);
+    /// assert_eq!(RankLocation::first_in_unit(&ranks, 2, |_| Some(0)), Some(1));
+    /// assert_eq!(RankLocation::first_in_unit(&ranks, 2, |at| at.socket), None);
+    /// ```
+    pub fn first_in_unit(ranks: &[Self], own: usize, unit: impl Fn(&Location) -> Option<u32>) -> Option<usize> {
+        let of = |at: &Self| Some((at.node, unit(&at.location)?));
+        let own = of(ranks.get(own)?)?;
+        ranks.iter().position(|at| of(at) == Some(own))
+    }
+}
+
 impl From<&PeerRecord> for RankLocation {
     fn from(record: &PeerRecord) -> Self {
         Self { node: record.node, location: record.location }

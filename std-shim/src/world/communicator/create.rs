@@ -214,18 +214,20 @@ impl Communicator {
     /// # Errors
     /// [`CreateError`].
     pub fn split_by_type(&self, what: SplitType) -> Result<Self, CreateError> {
-        let unit: fn(&Location) -> Option<u32> = match what {
-            SplitType::Shared => |_| Some(0),
-            SplitType::Socket => |at| at.socket,
-            SplitType::Numa => |at| at.numa,
-            SplitType::Cache => |at| at.cache,
+        let first_in = |unit: fn(&Location) -> Option<u32>| {
+            let first = RankLocation::first_in_unit(&self.locations()?, self.rank.0 as usize, unit);
+            Ok::<_, CollectiveError>(first.map_or(self.rank.0, |first| first as u32))
         };
-        let members = self.locations()?;
-        let of = |rank: u32| members.get(rank as usize).map(|at| (at.node, unit(&at.location)));
-        let own = of(self.rank.0);
-        let is_known = own.is_some_and(|(_, unit)| unit.is_some());
-        let first = (0..self.size()).find(|rank| is_known && of(*rank) == own);
-        let split = self.split_by_color(first.unwrap_or(self.rank.0))?;
+        let color = match what {
+            SplitType::Shared => {
+                let own = self.members.world_rank(self.rank).unwrap_or(self.rank);
+                self.shared.lock().located(own).node
+            }
+            SplitType::Socket => first_in(|at| at.socket)?,
+            SplitType::Numa => first_in(|at| at.numa)?,
+            SplitType::Cache => first_in(|at| at.cache)?,
+        };
+        let split = self.split_by_color(color)?;
         split.ok_or(CreateError::Collective(CollectiveError::Ended(crate::Failure::Finished)))
     }
 
