@@ -325,3 +325,21 @@ impl<'a, T: Time> Rails<'a, T> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Nanos;
+
+    #[test]
+    fn the_rate_of_a_rail_is_measured_by_its_own_acknowledgements() {
+        let (mut path, mut states) = (Path::new(PathParameters::NONE), [RailState::<Nanos>::FREE; 2]);
+        let mut rails = Rails::new(&mut path, &mut states);
+        for rail in rails.all() {
+            rails.handle_posted(0, rail);
+        }
+        rails.handle_acknowledged(Rail(0), true);
+        rails.settle::<8>(1_000_000, None);
+        assert_eq!(states.map(|state| state.drain.is_measured()), [true, false]);
+    }
+}

@@ -58,3 +58,36 @@ fn grant_that_was_given_back_long_ago_voids_no_newer_one() {
     run(&network, &mut nodes, network.now() + 100_000);
     assert!(credit.borrow().is_some_and(|credit| credit > 0), "{credit:?}");
 }
+
+/// Rank 1 answers each message of rank 0.
+#[test]
+fn data_carry_new_credit_once_half_of_it_is_used() {
+    let network = Network::new(4, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    let carried: Rc<RefCell<Vec<u16>>> = Rc::default();
+    let seen = Rc::clone(&carried);
+    network.watch(move |sighting| {
+        if (sighting.what, sighting.from) == (DatagramFate::Sent, NodeId(1))
+            && let Ok(header) = Header::<32>::parse(sighting.head)
+            && header.kind == DatagramKind::Eager
+        {
+            seen.borrow_mut().push(header.credit);
+        }
+    });
+    for _ in 0..100 {
+        nodes[0].send(NodeId(1), b"there").expect("room");
+        let end = network.now() + 30_000;
+        while let Some(step) = network.step_until(end) {
+            let node = &mut nodes[step.node.0 as usize];
+            node.drive(step.lane);
+            if !node.take_messages().is_empty() && node.id == NodeId(1) {
+                node.send(NodeId(0), b"and back").expect("room");
+            }
+        }
+    }
+    let carried = carried.take();
+    let share = carried[0];
+    let used_or_renewed = |pair: &[u16]| pair[1] + 1 == pair[0] || pair[1] == share;
+    assert!(carried.windows(2).all(used_or_renewed), "{carried:?}");
+    assert_eq!(carried.iter().min(), Some(&(share / 2)), "{carried:?}");
+}

@@ -1,12 +1,18 @@
 //! Scenarios of the endpoint over the simulated network.
 
-use unisono_core::device::{DeviceQueue, TxReason};
+extern crate alloc;
+
+use alloc::rc::Rc;
+use core::cell::RefCell;
+
+use unisono_core::device::{Device, DeviceQueue, TxReason};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
 use unisono_core::ids::RemoteKey;
 use unisono_core::span::Span;
+use unisono_core::wire::{DatagramKind, Flags, Header};
 use unisono_tests::sim::node::{SimProcess, job};
-use unisono_tests::sim::{Completion, Config, Link, Network, NodeId};
+use unisono_tests::sim::{Completion, Config, DatagramFate, Link, Network, NodeId};
 use unisono_udp::fault_injection::{Faults, Probability};
 
 const SECOND: u64 = 1_000_000_000;
@@ -159,6 +165,32 @@ fn placement_lands_in_the_granted_span_under_faults() {
         assert!(all[32..32 + bytes] == data, "bytes differ");
         assert!(all[..32].iter().chain(&all[32 + bytes..]).all(|byte| *byte == 0), "bytes outside the grant");
     }
+}
+
+/// Its sender needs the memory back.
+#[test]
+fn last_segment_of_a_placement_requests_an_acknowledgement() {
+    let network = Network::new(5, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    // The round trip is measured.
+    ping_pong(&network, &mut nodes, 20);
+    let requests: Rc<RefCell<Vec<bool>>> = Rc::default();
+    let seen = Rc::clone(&requests);
+    network.watch(move |sighting| {
+        if let (DatagramFate::Sent, Ok(header)) = (sighting.what, Header::<32>::parse(sighting.head))
+            && header.kind == DatagramKind::Segment
+        {
+            seen.borrow_mut().push(header.flags.contains(Flags::ACK_NOW));
+        }
+    });
+    let bytes = 3 * network.device(NodeId(0)).limits().mtu;
+    let [source, target] =
+        [0, 1].map(|i: usize| Span { region: nodes[i].memory.make(bytes as usize), offset: 0, bytes });
+    let placement = nodes[1].endpoint.grant(NodeId(0).into(), target, RemoteKey(7)).expect("room");
+    nodes[0].endpoint.place(network.now(), NodeId(1).into(), placement, RemoteKey(7), source).expect("room");
+    nodes[0].wake();
+    run(&network, &mut nodes, network.now() + SECOND, |_, _| false);
+    assert_eq!(requests.take(), [false, false, false, true]);
 }
 
 #[test]

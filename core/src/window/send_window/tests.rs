@@ -126,3 +126,34 @@ fn acknowledgements_that_are_late_over_a_slow_rail_contradict_nothing() {
     assert_eq!([7, 0x9000].map(|released| contradict(2, released)), [false; 2]);
     assert!(contradict(0, 9) && contradict(2, 9), "never sent");
 }
+
+/// Rail 1 answers a probe late, after an acknowledgement over rail 0 of all that was sent.
+#[test]
+fn late_answer_asks_again_only_for_what_a_dead_rail_carried() {
+    /// Whether a probe is to be sent after the answer.
+    fn asks_again(dies: bool) -> bool {
+        let (mut window, mut path, mut states) = (Window::new(Psn::new(0)), PATH, [RailState::FREE; 2]);
+        let mut rails = Rails::new(&mut path, &mut states);
+        rails.start(PATH.parameters, 0);
+        window.handle_ack(0, &acknowledgement(0, 6), false, Rail(0), &mut rails);
+        for i in 0..2 {
+            window.push(0, SegmentRef::default(), posting(i + 1), &mut rails).expect("six are granted");
+        }
+        window.handle_completed(DeviceQueue::Polled, Ticket(2));
+        if dies {
+            rails.handle_death(Rail(0));
+        } else {
+            rails.request_probe(Some(Rail(1)));
+        }
+        let (rail, count, covered) = rails.take_probe(0, 2).expect("one is requested");
+        assert_eq!((rail, covered), (Rail(1), if dies { 0b11 } else { 0b10 }));
+        window.handle_ack(64, &acknowledgement(2, 6), false, Rail(0), &mut rails);
+        while window.release().is_some() {}
+        assert!(!rails.wants_probe());
+        let echo = Some(Echo { psn: Psn::new(2), count, hold: 0 });
+        let late = Acknowledgement { echo, answers_probe: true, ..acknowledgement(1, 6) };
+        assert!(window.handle_ack(128, &late, false, Rail(1), &mut rails).stale);
+        rails.wants_probe()
+    }
+    assert_eq!([true, false].map(asks_again), [true, false]);
+}
