@@ -1,7 +1,7 @@
 //! Communicators and intercommunicators.
 
 use alloc::sync::Arc;
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr::NonNull;
 
 use unisono::raw::{Channel, ElementType, ProposalBytes};
@@ -274,9 +274,10 @@ pub(crate) unsafe fn comm_split_type(
     // SAFETY: the contract of this module.
     unsafe {
         on(comm, |comm| {
-            let wanted = optional(info)?.and_then(|info| {
+            let info = optional(info)?;
+            let wanted = info.and_then(|info| {
                 let info = info.0.lock();
-                let wanted = info.iter().find(|(key, _)| **key == *c"mpi_hw_resource_type");
+                let wanted = info.iter().find(|(key, _)| **key == *RESOURCE_TYPE);
                 wanted.map(|(_, value)| value.clone())
             });
             if !matches!(
@@ -293,9 +294,10 @@ pub(crate) unsafe fn comm_split_type(
             let members = comm.library().locations().map_err(class_of_collective)?;
             let own = comm.library().rank().0 as usize;
             let first = |resource: Resource| resource.first_of(own, &members).map(|first| first as c_int);
+            let divides = Resource::that_divides(&members).filter(|_| kind == MPI_COMM_TYPE_HW_UNGUIDED);
             let color = match (kind, wanted.as_deref()) {
                 (MPI_COMM_TYPE_SHARED, _) => Some(first_of_node(comm)),
-                (MPI_COMM_TYPE_HW_UNGUIDED, _) => Resource::that_divides(&members).and_then(first),
+                (MPI_COMM_TYPE_HW_UNGUIDED, _) => divides.and_then(first),
                 (MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED, Some(name)) => {
                     if name == c"mpi_shared_memory" {
                         Some(first_of_node(comm))
@@ -305,10 +307,17 @@ pub(crate) unsafe fn comm_split_type(
                 }
                 _ => None,
             };
-            made(new, split(comm, color.unwrap_or(MPI_UNDEFINED), key)?)
+            made(new, split(comm, color.unwrap_or(MPI_UNDEFINED), key)?)?;
+            if let (Some(info), Some(resource), Some(_)) = (info, divides, color) {
+                info.set(RESOURCE_TYPE.to_owned(), resource.name().to_owned());
+            }
+            Ok(())
         })
     }
 }
+
+/// The key under which a split by hardware is told the resource, or tells it.
+const RESOURCE_TYPE: &CStr = c"mpi_hw_resource_type";
 
 /// The first member that shares memory with this one.
 fn first_of_node(comm: &Object<Comm>) -> c_int {

@@ -28,9 +28,18 @@ int main(int argc, char **argv)
         MPI_Info_free(&info);
     }
     MPI_Comm within = MPI_COMM_WORLD, next;
+    const char *divides = "hwloc://Machine";
     for (int expected = 4; expected >= 0; expected /= 2) {
-        MPI_Comm_split_type(within, MPI_COMM_TYPE_HW_UNGUIDED, -rank, MPI_INFO_NULL, &next);
+        MPI_Info info;
+        char name[64] = "";
+        int length = sizeof name, found;
+        MPI_Info_create(&info);
+        MPI_Comm_split_type(within, MPI_COMM_TYPE_HW_UNGUIDED, -rank, info, &next);
         CHECK(size_of(next) == expected);
+        MPI_Info_get_string(info, "mpi_hw_resource_type", &length, name, &found);
+        CHECK(found == (expected > 0) && (!found || strcmp(name, divides) == 0));
+        divides = expected == 4 ? "hwloc://Package" : "hwloc://L3Cache";
+        MPI_Info_free(&info);
         if (within != MPI_COMM_WORLD) MPI_Comm_free(&within);
         within = next;
         if (expected == 0) break;
