@@ -1,6 +1,7 @@
 //! Starts jobs of `unisono run` whose ranks are this program, and checks that they leave nothing behind.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
+use core::cell::RefCell;
 use core::time::Duration;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -21,6 +22,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Job {
     launcher: Child,
     lines: mpsc::Receiver<String>,
+    /// Lines that came before the last rank was ready.
+    early: RefCell<VecDeque<String>>,
     stderr: Option<JoinHandle<String>>,
     /// An argument that only its processes have.
     mark: String,
@@ -53,11 +56,16 @@ impl Job {
             let _ = stderr.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Ok(Self { launcher, lines, stderr: Some(complaints), mark: mark.to_owned() })
+        let (early, mark) = (RefCell::default(), mark.to_owned());
+        Ok(Self { launcher, lines, early, stderr: Some(complaints), mark })
     }
 
     /// The next line of output. `None`: the time limit passed, or the output is closed.
     pub fn line(&self, until: Instant) -> Option<String> {
+        self.early.borrow_mut().pop_front().or_else(|| self.next_line(until))
+    }
+
+    fn next_line(&self, until: Instant) -> Option<String> {
         self.lines.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }
 
@@ -66,24 +74,29 @@ impl Job {
         matches!(self.lines.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected))
     }
 
-    /// One line of each rank: `WORD RANK PROCESS`. Returns the processes by rank.
+    /// One line of each rank: `WORD RANK PROCESS`. Returns the processes by rank. The launcher forwards the output of ranks
+    /// in any order: other lines, such as those of a rank that went on, are kept for [`line`](Self::line).
     ///
     /// # Errors
-    /// A rank prints another line, or none within 20 s.
+    /// A rank prints no such line within 20 s.
     pub fn ready(&self, word: &str, ranks: usize) -> Result<Vec<Pid>, String> {
         let until = Instant::now() + Duration::from_secs(20);
         let mut processes = vec![None; ranks];
-        for _ in 0..ranks {
-            let line = self.line(until).ok_or("the job does not start")?;
+        while processes.contains(&None) {
+            let early = || format!("the job does not start: {:?}", self.early.borrow());
+            let line = self.next_line(until).ok_or_else(early)?;
             let words: Vec<&str> = line.split(' ').collect();
-            let [said, rank, process] = words[..] else { return Err(format!("unexpected output of a rank: {line:?}")) };
-            let rank = rank.parse::<usize>().ok().filter(|_| said == word);
-            let place = rank
-                .and_then(|rank| processes.get_mut(rank))
-                .ok_or_else(|| format!("unexpected output of a rank: {line:?}"))?;
-            *place = process.parse().ok().and_then(Pid::from_raw);
+            let rank_and_process = || {
+                let [said, rank, process] = words[..] else { return None };
+                (said == word).then_some(())?;
+                Some((rank.parse::<usize>().ok()?, Pid::from_raw(process.parse().ok()?)?))
+            };
+            match rank_and_process() {
+                Some((rank, process)) if rank < ranks => processes[rank] = Some(process),
+                _ => self.early.borrow_mut().push_back(line),
+            }
         }
-        processes.into_iter().collect::<Option<_>>().ok_or_else(|| "a rank is missing".to_owned())
+        Ok(processes.into_iter().flatten().collect())
     }
 
     /// Waits until the launcher has ended by itself.
