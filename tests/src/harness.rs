@@ -3,5 +3,6 @@
 #[cfg(target_os = "linux")]
 pub mod cpu_latency;
 pub mod job;
+pub mod lab;
 pub mod packages;
 pub mod report;

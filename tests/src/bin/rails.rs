@@ -1,8 +1,7 @@
 //! Bar 2 of rails: eight processes on four hosts with two rails of limited rate each, against one rail; rails of
 //! different rates; a rail that is cut amid allreduces, or whose link goes down and comes back.
 //!
-//! The hosts are network namespaces, each with a cable to either of two bridges; a token bucket limits the rate at both
-//! ends of each cable. The hosts take turns on the processors. Needs root, `ip`, `tc`, `taskset` and `unshare`.
+//! The hosts are those of [`Lab`].
 
 use core::time::Duration;
 use std::io::{BufRead, BufReader};
@@ -12,52 +11,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::{Parser, ValueEnum};
 use unisono::collective::SystemOperation;
 use unisono::{RailStats, Rank, World};
+use unisono_tests::harness::lab::Lab;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
+const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
 /// Two ranks on each host.
-const HOSTS: &str = "a:2,b:2,c:2,d:2";
+const PLACES: &str = "a:2,b:2,c:2,d:2";
 const RANKS: usize = 8;
-/// The networks of the rails.
-const NETWORKS: [&str; 2] = ["10.80.0.0/24", "10.81.0.0/24"];
-/// Bytes that a token bucket holds: two frames of the largest size.
-const BURST: usize = 2 * 1514;
 /// Bursts that each host sends over each rail, at least.
 const BURSTS: usize = 100;
 /// Where ranks write their statistics.
 const STATS: &str = "/run/stats";
-/// The arguments are the rates in bits per second, and the program.
-const SET_UP: &str = "set -e
-mount -t tmpfs tmpfs /run && mkdir /run/netns
-ip link set lo up
-rates=\"$1 $2\"; shift 2
-for rail in 0 1; do
-    ip link add name hub$rail type bridge && ip addr add 10.8$rail.0.254/24 dev hub$rail && ip link set hub$rail up
-done
-i=1
-for host in a b c d; do
-    ip netns add $host && ip -n $host link set lo up
-    rail=0
-    for rate in $rates; do
-        port=port$rail-$host
-        ip link add name $port type veth peer name rail$rail netns $host
-        ip link set $port master hub$rail && ip link set $port up
-        ip -n $host addr add 10.8$rail.0.$i/24 dev rail$rail && ip -n $host link set rail$rail up
-        tc qdisc add dev $port root tbf rate ${rate}bit burst 3028 limit 120000
-        tc -n $host qdisc add dev rail$rail root tbf rate ${rate}bit burst 3028 limit 120000
-        rail=$((rail + 1))
-    done
-    i=$((i + 1))
-done
-cat >/run/on <<'END'
-#!/bin/sh
-host=$1; shift
-case $host in a|c) cpu=0;; *) cpu=1;; esac
-[ $(nproc) -gt 1 ] || cpu=0
-exec taskset -c $cpu ip netns exec $host \"$@\"
-END
-chmod +x /run/on
-exec \"$@\"";
-
 /// Measures two rails against one.
 #[derive(Parser, Clone, Debug)]
 struct Options {
@@ -132,7 +96,7 @@ fn judge(options: &Options) -> ExitCode {
     let mut report = Report::new(2, options.json);
     let wanted = |figure| options.only.is_empty() || options.only.contains(&figure);
     let rate = options.rate * 1e6;
-    let (one, two) = (NETWORKS[0].to_owned(), NETWORKS.join(","));
+    let (one, two) = (Lab::network(0), [0, 1].map(Lab::network).join(","));
     if wanted(Figure::Equal) {
         let single = times(&mut report, options, [rate; 2], &one, "one rail");
         let double = times(&mut report, options, [rate; 2], &two, "two rails");
@@ -266,8 +230,7 @@ fn run_allreduces(rate: f64, rails: &str, fate: Fate) -> Option<Allreduces> {
 
 /// Makes the hosts, in namespaces that end with the job, and runs the job.
 fn start_lab(rates: [f64; 2], rails: &str, part: Part, fate: Fate, more: impl IntoIterator<Item = String>) -> Child {
-    let mut command = Command::new("unshare");
-    command.args(["--net", "--mount", "sh", "-c", SET_UP, "sh"]).args(rates.map(|rate| format!("{rate:.0}")));
+    let mut command = Lab { hosts: &HOSTS, rates: &rates }.command();
     command.arg(std::env::current_exe().expect("this program")).args(["--part", "lab", "--rails", rails]);
     command.args(["--fate", &name_of(&fate)]).args(more);
     command.env("LAB_PART", name_of(&part));
@@ -286,7 +249,7 @@ fn lines(of: &mut Child) -> impl Iterator<Item = String> + use<> {
 fn lab(options: &Options) -> ExitCode {
     let own = std::env::current_exe().expect("this program");
     let mut command = Command::new(own.with_file_name("unisono"));
-    command.args(["run", "--rsh", "/run/on", "--hosts", HOSTS, "--device", "auto", "--gso", "off"]);
+    command.args(["run", "--rsh", Lab::RSH, "--hosts", PLACES, "--device", "auto", "--gso", "off"]);
     command.args(["--stats-file", STATS]);
     command.args(["--gather", "direct", "--allgather", "direct", "--alltoall", "direct", "--rails", &options.rails]);
     command.arg("--").arg(&own).args(["--part", &std::env::var("LAB_PART").unwrap_or_default()]);
@@ -341,7 +304,7 @@ fn collectives(options: &Options) -> ExitCode {
         for bytes in options.bytes.iter().copied() {
             // Each host sends this per round.
             let sent = if of == "gather" { bytes * 2 } else { bytes * 2 * (size - 2) };
-            let rounds = (2 * BURSTS * BURST).div_ceil(sent).clamp(5, 100);
+            let rounds = (2 * BURSTS * Lab::BURST).div_ceil(sent).clamp(5, 100);
             let parts: Vec<u8> = (0..bytes * size).map(|i| (i * 7 + rank.0 as usize) as u8).collect();
             let part = &parts[..bytes];
             let mut all = vec![0_u8; bytes * size];
