@@ -7,6 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use unisono_tests::harness::lab::Lab;
+
 use crate::contenders::unisono_command;
 
 /// Benchmarks of an MPI; compiled by its own `mpicc`.
@@ -38,18 +40,26 @@ pub struct Library {
     throttled: bool,
 }
 
-/// A package, and its launcher's options for one core per rank and for more ranks than cores.
+/// A package, and its launcher's options for one core per rank, for more ranks than cores, and for the hosts of a
+/// [`Lab`], whose list follows.
 #[derive(Clone, Copy, Debug)]
 struct Package {
     name: &'static str,
     version: &'static str,
     bound: &'static [&'static str],
     oversubscribed: &'static [&'static str],
+    on_hosts: &'static [&'static str],
 }
 
 const MPICH: Library = Library {
     name: "",
-    package: Package { name: "mpich", version: "5.0.2", bound: &["-bind-to", "core"], oversubscribed: &[] },
+    package: Package {
+        name: "mpich",
+        version: "5.0.2",
+        bound: &["-bind-to", "core"],
+        oversubscribed: &[],
+        on_hosts: &["-launcher", "rsh", "-launcher-exec", Lab::RSH, "-localhost", Lab::OUTSIDE, "-hosts"],
+    },
     options: &[],
     environment: &[],
     crowds: true,
@@ -69,6 +79,7 @@ const OPEN_MPI: Package = Package {
         "mpi_yield_when_idle",
         "1",
     ],
+    on_hosts: &["--prtemca", "plm_ssh_agent", Lab::RSH, "--host"],
 };
 
 /// Open MPI over shared memory: as it is, and with the collectives that are written for that.
@@ -136,6 +147,24 @@ pub const NETWORK: [Library; 7] = [
     Library { name: "UCX tcp, throttled", throttled: true, ..UCX_TCP },
     RELIABLE_DATAGRAMS,
     Library { name: "libfabric udp;ofi_rxd, throttled", throttled: true, ..RELIABLE_DATAGRAMS },
+];
+
+/// Libraries over several hosts, with shared memory within each. Open MPI composes its collectives over the hosts, or not.
+pub const HOSTS: [Library; 4] = [
+    Library { name: "Open MPI", options: &["--mca", "pml", "ob1"], ..OPEN_MPI_TCP },
+    Library { name: "Open MPI, no han", options: &["--mca", "pml", "ob1", "--mca", "coll", "^han"], ..OPEN_MPI_TCP },
+    Library {
+        name: "MPICH, libfabric tcp",
+        environment: &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")],
+        throttled: true,
+        ..MPICH
+    },
+    Library {
+        name: "MPICH, UCX tcp",
+        environment: &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("UCX_TLS", "tcp,self")],
+        throttled: true,
+        ..MPICH
+    },
 ];
 
 /// Open MPI over TCP.
@@ -215,6 +244,26 @@ impl Library {
         command.args(if oversubscribed { self.package.oversubscribed } else { self.package.bound }).args(self.options);
         command.envs(self.environment.iter().copied()).envs(THROTTLE.into_iter().filter(|_| self.throttled));
         command
+    }
+
+    /// The same on ranks of the hosts of a lab, which outnumber the processors: as many on each host.
+    pub fn collective_on(
+        &self,
+        place: &Path,
+        lab: &Lab<'_>,
+        per_host: u32,
+        name: &str,
+        sizes: &[u32],
+    ) -> (Vec<(u32, f64)>, io::Result<()>) {
+        let hosts = lab.hosts.iter().map(|host| format!("{host}:{per_host}")).collect::<Vec<_>>().join(",");
+        let ranks = per_host * lab.hosts.len() as u32;
+        let mut command = lab.command();
+        command.args(["timeout", GRACE, LIMIT]).arg(self.home(place).join("bin/mpiexec"));
+        command.args(["-n", &ranks.to_string()]).args(self.package.on_hosts).arg(hosts);
+        command.args(self.package.oversubscribed).args(self.options);
+        command.envs(self.environment.iter().copied()).envs(THROTTLE.into_iter().filter(|_| self.throttled));
+        command.arg(self.home(place).join("collective"));
+        collective(command, name, sizes)
     }
 
     /// Its folder below `place`.

@@ -8,6 +8,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use unisono_tests::harness::lab::Lab;
+
 /// Seconds after which a program that does not end is asked to, and those after which it is killed.
 const LIMIT: [&str; 2] = ["--kill-after=5", "60"];
 
@@ -62,6 +64,23 @@ pub fn among(
         launcher.arg("--pin");
     }
     job(launcher, binary, benchmark, device, key)
+}
+
+/// As [`within_node`], on ranks of the hosts of a lab, as many on each, `options` given to the launcher. A rank uses shared
+/// memory within its host, and UDP.
+pub fn on_hosts(
+    binary: &Path,
+    lab: &Lab<'_>,
+    per_host: u32,
+    options: &[String],
+    benchmark: &[&str],
+    key: &str,
+) -> io::Result<f64> {
+    let hosts = lab.hosts.iter().map(|host| format!("{host}:{per_host}")).collect::<Vec<_>>().join(",");
+    let mut launcher = lab.command();
+    launcher.arg("timeout").args(LIMIT).arg(binary).args(["run", "--rsh", Lab::RSH, "--hosts", &hosts]);
+    launcher.args(["--device", "auto"]).args(options);
+    job(launcher, binary, benchmark, "mixed", key)
 }
 
 fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {

@@ -316,7 +316,7 @@ pub(crate) unsafe fn comm_split_type(
     }
 }
 
-/// The key under which a split by hardware is told the resource, or tells it.
+/// The key of the resource of a split by hardware: which one a guided split takes, and an unguided one has taken.
 const RESOURCE_TYPE: &CStr = c"mpi_hw_resource_type";
 
 /// The first member that shares memory with this one.
