@@ -165,3 +165,22 @@ impl<T: Time> ProbeTimer<T> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::PathParameters;
+    use crate::time::Nanos;
+    use crate::window::congestion::CongestionControl;
+
+    #[test]
+    fn the_first_timeout_counts_from_the_posting_and_later_ones_double() {
+        let control = CongestionControl::Fixed;
+        let mut path = Path::<Nanos>::new(PathParameters { granularity: 100, max_probe_interval: 10_000, control });
+        path.rtt.sample(400);
+        let (whole, margin) = (path.timeout(), path.timeout() - path.rtt.smoothed());
+        let after = |exponent, age| timeout(&path, exponent, || age);
+        assert_eq!([0, 100, whole].map(|age| after(0, age)), [whole, whole - 100, margin]);
+        assert_eq!([1, 2, 10].map(|exponent| after(exponent, 100)), [2 * whole, 4 * whole, 10_000]);
+    }
+}

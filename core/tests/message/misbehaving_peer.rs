@@ -205,3 +205,23 @@ fn impossible_credit_completes_nothing() {
     assert_eq!(sender.handle(other, &lie(taken.clone()), taken.len() as u32), Outcome::ProtocolViolation);
     assert_eq!(lost_with!(sender), [Cancelled::Send(user)], "a message that was taken");
 }
+
+/// Without a number, a message is short and not synchronous: its receiver could answer nothing about it.
+#[test]
+fn a_message_without_number_is_short_and_not_synchronous() {
+    let (config, short) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 4);
+    let outcome = |payload: u32, is_synchronous: bool| {
+        let mut receiver =
+            machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+        let wanted = Pattern { context: Context(0), source: Some(PeerId(1)), tag: Some(Tag(5)) };
+        assert!(matches!(receiver.receive(wanted, 9, 7), Ok(ReceiveResult::Posted(_))));
+        let mut head =
+            MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 }).as_ref().to_vec();
+        head[1] |= u8::from(is_synchronous);
+        receiver.handle(PeerId(1), &head, MessageHeader::EAGER as u32 + payload)
+    };
+    assert_ne!(outcome(short, false), Outcome::ProtocolViolation);
+    for (payload, is_synchronous) in [(short, true), (short + 1, false), (short + 1, true)] {
+        assert_eq!(outcome(payload, is_synchronous), Outcome::ProtocolViolation, "{payload} {is_synchronous}");
+    }
+}

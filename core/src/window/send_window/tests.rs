@@ -157,3 +157,27 @@ fn late_answer_asks_again_only_for_what_a_dead_rail_carried() {
     }
     assert_eq!([true, false].map(asks_again), [true, false]);
 }
+
+#[test]
+fn a_late_acknowledgement_that_shows_a_loss_halves_the_congestion_window() {
+    /// The room of a path whose window was whole, after an acknowledgement of all five segments, or of the last four, 200
+    /// units after they left; the shortest round trip is 50 units, and 100 more is the target.
+    fn room(all_arrive: bool) -> u32 {
+        let control = CongestionControl::Delay { target: 100 };
+        let mut path = Path::new(PathParameters { control, ..PATH.parameters });
+        let mut window = Window::new(Psn::new(0));
+        handle_piggybacked(&mut window, &mut path, 0, 0, 8);
+        path.rtt.sample(50);
+        for i in 0..5 {
+            window.push(64, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path)).expect("granted");
+        }
+        window.handle_completed(DeviceQueue::Polled, Ticket(5));
+        let mut selective = Bitmap::EMPTY;
+        (0..if all_arrive { 0 } else { 4 }).for_each(|i| selective.insert(i));
+        let echo = Some(Echo { psn: Psn::new(4), count: 0, hold: 0 });
+        let late = Acknowledgement { selective, echo, ..acknowledgement(if all_arrive { 5 } else { 0 }, 8) };
+        window.handle_ack(201 * 64, &late, false, Rail(0), &mut Rails::one(&mut path));
+        path.congestion.room(0, 8)
+    }
+    assert_eq!([true, false].map(room), [7, 4]);
+}
