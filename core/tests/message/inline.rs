@@ -7,6 +7,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use unisono_core::ids::PeerId;
 use unisono_core::message::point_to_point::{Action, Config, HeaderCredit, MessageHeader, Outcome, PointToPoint};
+use unisono_core::message::{Context, Tag};
 
 use crate::storage::{Boxes, Sizes, machine};
 
@@ -110,4 +111,18 @@ fn generated_cases_cover_both_ways() {
         ways.iter_mut().zip(pair.ways).for_each(|(all, here)| *all += here);
     }
     assert!(ways.iter().all(|count| *count >= 500), "{ways:?}");
+}
+
+/// A credit header answers a long message sooner.
+#[test]
+fn an_eager_message_of_the_short_length_is_counted_like_a_short_one() {
+    let (from, credit) = (PeerId(1), HeaderCredit { freed: 0, settled: 0 });
+    let head = MessageHeader::inline(Context(0), Tag(0), credit);
+    let is_counted_alike = |payload: u32| {
+        let [mut short, mut eager] = Pair::new(8).machines;
+        let bytes = MessageHeader::EAGER as u32 + payload;
+        assert_eq!(short.take_inline(from, credit), eager.take_eager(from, head.as_ref(), bytes));
+        short == eager
+    };
+    assert_eq!([0, 64, 65].map(is_counted_alike), [true, true, false]);
 }
