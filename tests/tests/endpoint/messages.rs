@@ -228,6 +228,9 @@ fn dead_peer_is_silent_within_the_bound_and_its_operations_fail() {
     let mut nodes = job::<64>(&network, 3, |_, _| {});
     nodes[0].send(NodeId(1), b"hello").expect("room");
     nodes[0].send(NodeId(2), b"hello").expect("room");
+    run(&network, &mut nodes, 100_000, |_, _| false);
+    let is_unanswered = |node: &SimProcess<64>| [1, 2].map(|peer| node.endpoint.is_unanswered(NodeId(peer).into()));
+    assert_eq!(is_unanswered(&nodes[0]), [false; 2]);
     run(&network, &mut nodes, SECOND, |_, _| false);
     network.crash(NodeId(1));
     nodes[0].send(NodeId(1), b"never arrives").expect("room");
@@ -236,6 +239,7 @@ fn dead_peer_is_silent_within_the_bound_and_its_operations_fail() {
     run(&network, &mut nodes, started + 4 * SECOND, |node, events| {
         if node.id == NodeId(0) && events.contains(&Event::PeerSilent(NodeId(1).into())) {
             silent.get_or_insert(network.now());
+            assert_eq!(is_unanswered(node), [true, false]);
             node.endpoint.fail(network.now(), NodeId(1).into());
             node.wake();
             return true;
