@@ -6,8 +6,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Action, Config, HeaderCredit, MessageHeader, Outcome, PointToPoint};
-use unisono_core::message::{Context, Tag};
+use unisono_core::message::point_to_point::{
+    Action, Config, HeaderCredit, MessageHeader, Outcome, PointToPoint, ReceiveResult,
+};
+use unisono_core::message::{Context, Pattern, Tag};
 
 use crate::storage::{Boxes, Sizes, machine};
 
@@ -125,4 +127,22 @@ fn an_eager_message_of_the_short_length_is_counted_like_a_short_one() {
         short == eager
     };
     assert_eq!([0, 64, 65].map(is_counted_alike), [true, true, false]);
+}
+
+#[test]
+fn only_plain_short_messages_are_expected() {
+    let from = PeerId(1);
+    let expects = |change: &dyn Fn(&mut Vec<u8>)| {
+        let [mut receiver, _] = Pair::new(8).machines;
+        let wanted = Pattern { context: Context(0), source: Some(from), tag: Some(Tag(5)) };
+        assert!(matches!(receiver.receive(wanted, 9, 7), Ok(ReceiveResult::Posted(_))));
+        let mut head =
+            MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 }).as_ref().to_vec();
+        change(&mut head);
+        receiver.handle_expected(from, &head, MessageHeader::EAGER as u32 + 3)
+    };
+    assert_eq!(expects(&|_| {}), Some((7, Tag(5), 3)));
+    assert_eq!(expects(&|head| head[0] = 1), None, "another kind of header");
+    assert_eq!(expects(&|head| head[1] = 1), None, "a flag");
+    assert_eq!(expects(&|head| head[16] = 0), None, "a message with a number");
 }
