@@ -181,3 +181,18 @@ fn a_late_acknowledgement_that_shows_a_loss_halves_the_congestion_window() {
     }
     assert_eq!([true, false].map(room), [7, 4]);
 }
+
+#[test]
+fn no_burst_leaves_before_a_lost_segment() {
+    let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
+    handle_piggybacked(&mut window, &mut path, 0, 0, 6);
+    for i in 0..2 {
+        window.push(0, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path)).expect("six are granted");
+    }
+    window.handle_completed(DeviceQueue::Polled, Ticket(2));
+    assert_eq!(window.burst_room(&path), 4);
+    window.request_resend(Psn::new(0), &mut Rails::one(&mut path));
+    assert_eq!(window.burst_room(&path), 0);
+    assert!(window.resend(64, posting(3), &mut Rails::one(&mut path)).is_some());
+    assert_eq!(window.burst_room(&path), 4);
+}
