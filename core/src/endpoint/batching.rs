@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Config, Endpoint, Handler, Pools, Sender, Verdict};
+use super::{Config, Endpoint, Event, Handler, Pools, Sender, Verdict};
 use crate::counters::{Counters, Metric};
 use crate::device::{Destination, DeviceQueue, HEADER_ROOM, Limits, Received, Slot, Ticket, Transmit};
 use crate::endpoint::operation::Operation;
@@ -429,6 +429,21 @@ fn segments_after_another_datagram_stay_within_the_grant() {
         _ => 0,
     };
     assert_eq!(said.iter().map(end).max(), Some((SEGMENTS * size) as usize));
+}
+
+#[test]
+fn a_filled_placement_is_not_withdrawn() {
+    let mut both = answered(1);
+    both.round(0, |_| {}, true);
+    both.place(0, 40);
+    both.now += 2000;
+    both.round(0, |_| {}, true);
+    let frames = core::mem::take(&mut both.under_way[1]);
+    both.ask(1, |now, side| side.receive(now, &frames));
+    let placement = *both.granted[1].last().expect("granted");
+    assert!(!both.ask(1, |_, side| side.node.withdraw(placement)));
+    let events = both.ask(1, |now, side| core::iter::from_fn(|| side.node.poll_event(now)).collect::<Vec<_>>());
+    assert!(events.contains(&Event::Delivered(placement, 40)), "{events:?}");
 }
 
 #[test]
