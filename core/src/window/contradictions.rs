@@ -54,3 +54,24 @@ impl<T: Time> Contradictions<T> {
         self.base_resends = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Nanos;
+
+    #[test]
+    fn invalid_acknowledgements_count_once_per_timeout() {
+        let timeout = 100;
+        let is_proof = |count: u64, units: u64| {
+            let mut contradictions = Contradictions::<Nanos>::NONE;
+            (1..=count).for_each(|i| contradictions.handle_invalid_ack(i * units * 64, timeout));
+            contradictions.is_proof()
+        };
+        assert!(!is_proof(15, 100) && is_proof(16, 100));
+        assert!(!is_proof(40, 1), "within a timeout");
+        let mut first = Contradictions::<Nanos>::NONE;
+        first.handle_invalid_ack(0, timeout);
+        assert!(first.has_invalid_acks(), "the first one counts at once");
+    }
+}
