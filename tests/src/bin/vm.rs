@@ -57,7 +57,8 @@ macro_rules! taken_away {
             $queues,
             "
         taskset 1 ./unisono run -n 2 -- ./unisono bench rate --bytes 64 --for 50s >/said 2>&1 & job=$!
-        sleep 5; ip link del net0; read before rest </proc/uptime
+        until test $(ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c uverbs) -ge 2; do sleep 1; done
+        sleep 3; ip link del net0; read before rest </proc/uptime
         wait $job && exit 1
         read after rest </proc/uptime; cat /said
         echo from $before to $after; test $((${after%.*} - ${before%.*})) -le 5 && grep -q 'network device is gone' /said"
