@@ -95,7 +95,7 @@ pub unsafe fn give_if<T>(to: *mut T, value: T) {
 /// # Safety
 /// Both are null or writable, `to` for as many bytes as `length` says.
 pub unsafe fn give_text(to: *mut c_char, length: *mut c_int, value: &str) {
-    // SAFETY: null or writable, as the caller promises.
+    // SAFETY: by the contract of this function, null or writable.
     let Some(length) = (unsafe { length.as_mut() }) else { return };
     let room = usize::try_from(*length).unwrap_or(0);
     if room > 0 && !to.is_null() {
