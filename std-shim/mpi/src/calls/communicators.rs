@@ -294,7 +294,8 @@ pub(crate) unsafe fn comm_split_type(
             let members = comm.library().locations().map_err(class_of_collective)?;
             let own = comm.library().rank().0 as usize;
             let first = |resource: Resource| resource.first_of(own, &members).map(|first| first as c_int);
-            let divides = Resource::that_divides(&members).filter(|_| kind == MPI_COMM_TYPE_HW_UNGUIDED);
+            let is_unguided = kind == MPI_COMM_TYPE_HW_UNGUIDED;
+            let divides = is_unguided.then(|| Resource::that_divides(&members)).flatten();
             let color = match (kind, wanted.as_deref()) {
                 (MPI_COMM_TYPE_SHARED, _) => Some(first_of_node(comm)),
                 (MPI_COMM_TYPE_HW_UNGUIDED, _) => divides.and_then(first),
