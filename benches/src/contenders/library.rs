@@ -255,11 +255,10 @@ impl Library {
         name: &str,
         sizes: &[u32],
     ) -> (Vec<(u32, f64)>, io::Result<()>) {
-        let hosts = lab.hosts.iter().map(|host| format!("{host}:{per_host}")).collect::<Vec<_>>().join(",");
         let ranks = per_host * lab.hosts.len() as u32;
         let mut command = lab.command();
         command.args(["timeout", GRACE, LIMIT]).arg(self.home(place).join("bin/mpiexec"));
-        command.args(["-n", &ranks.to_string()]).args(self.package.on_hosts).arg(hosts);
+        command.args(["-n", &ranks.to_string()]).args(self.package.on_hosts).arg(lab.places(per_host));
         command.args(self.package.oversubscribed).args(self.options);
         command.envs(self.environment.iter().copied()).envs(THROTTLE.into_iter().filter(|_| self.throttled));
         command.arg(self.home(place).join("collective"));

@@ -76,9 +76,8 @@ pub fn on_hosts(
     benchmark: &[&str],
     key: &str,
 ) -> io::Result<f64> {
-    let hosts = lab.hosts.iter().map(|host| format!("{host}:{per_host}")).collect::<Vec<_>>().join(",");
     let mut launcher = lab.command();
-    launcher.arg("timeout").args(LIMIT).arg(binary).args(["run", "--rsh", Lab::RSH, "--hosts", &hosts]);
+    launcher.arg("timeout").args(LIMIT).arg(binary).args(["run", "--rsh", Lab::RSH, "--hosts", &lab.places(per_host)]);
     launcher.args(["--device", "auto"]).args(options);
     job(launcher, binary, benchmark, "mixed", key)
 }

@@ -15,9 +15,9 @@ use unisono_tests::harness::lab::Lab;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
-/// Two ranks on each host.
-const PLACES: &str = "a:2,b:2,c:2,d:2";
-const RANKS: usize = 8;
+/// Ranks of each host, and of all.
+const PER_HOST: u32 = 2;
+const RANKS: usize = PER_HOST as usize * HOSTS.len();
 /// Bursts that each host sends over each rail, at least.
 const BURSTS: usize = 100;
 /// Where ranks write their statistics.
@@ -249,7 +249,8 @@ fn lines(of: &mut Child) -> impl Iterator<Item = String> + use<> {
 fn lab(options: &Options) -> ExitCode {
     let own = std::env::current_exe().expect("this program");
     let mut command = Command::new(own.with_file_name("unisono"));
-    command.args(["run", "--rsh", Lab::RSH, "--hosts", PLACES, "--device", "auto", "--gso", "off"]);
+    let places = Lab { hosts: &HOSTS, rates: &[] }.places(PER_HOST);
+    command.args(["run", "--rsh", Lab::RSH, "--hosts", &places, "--device", "auto", "--gso", "off"]);
     command.args(["--stats-file", STATS]);
     command.args(["--gather", "direct", "--allgather", "direct", "--alltoall", "direct", "--rails", &options.rails]);
     command.arg("--").arg(&own).args(["--part", &std::env::var("LAB_PART").unwrap_or_default()]);

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-/// Makes the bridges, hosts and cables, and runs a program beside them. Its arguments are the rates in bits per second and
-/// the hosts, each list in one word, and the program. All ends with the program.
+/// Makes the bridges, hosts and cables, and runs a program beside them. Its arguments are the bytes of a token bucket, the
+/// rates in bits per second and the hosts, each list in one word, and the program. All ends with the program.
 const SET_UP: &str = "set -e
-rates=$1 hosts=$2; shift 2
+burst=$1 rates=$2 hosts=$3; shift 3
 mount -t tmpfs tmpfs /run && mkdir /run/netns /run/cpu
 ip link set lo up
 rail=0
@@ -25,8 +25,8 @@ for host in $hosts; do
         ip link add name $port type veth peer name rail$rail netns $host
         ip link set $port master hub$rail && ip link set $port up
         ip -n $host addr add 10.8$rail.0.$i/24 dev rail$rail && ip -n $host link set rail$rail up
-        tc qdisc add dev $port root tbf rate ${rate}bit burst 3028 limit 120000
-        tc -n $host qdisc add dev rail$rail root tbf rate ${rate}bit burst 3028 limit 120000
+        tc qdisc add dev $port root tbf rate ${rate}bit burst $burst limit 120000
+        tc -n $host qdisc add dev rail$rail root tbf rate ${rate}bit burst $burst limit 120000
         rail=$((rail + 1))
     done
     i=$((i + 1))
@@ -62,6 +62,11 @@ impl Lab<'_> {
     /// Bytes that a token bucket holds: two frames of the largest size.
     pub const BURST: usize = 2 * 1514;
 
+    /// The hosts with `ranks` ranks on each, as launchers take them: `a:2,b:2`.
+    pub fn places(&self, ranks: u32) -> String {
+        self.hosts.iter().map(|host| format!("{host}:{ranks}")).collect::<Vec<_>>().join(",")
+    }
+
     /// The network of a rail.
     pub fn network(rail: usize) -> String {
         format!("10.8{rail}.0.0/24")
@@ -73,7 +78,7 @@ impl Lab<'_> {
         let rates: Vec<String> = self.rates.iter().map(|rate| format!("{rate:.0}")).collect();
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", SET_UP, "sh"]);
-        command.arg(rates.join(" ")).arg(self.hosts.join(" "));
+        command.arg(Self::BURST.to_string()).arg(rates.join(" ")).arg(self.hosts.join(" "));
         command
     }
 }
