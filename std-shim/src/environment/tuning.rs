@@ -1,6 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
+mod interconnect;
 mod multicast;
 mod rdma;
 pub(super) mod table;
@@ -11,6 +12,7 @@ use core::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+pub use interconnect::{Carrier, RINGS_COST, UDP_COST};
 use rdma::RdmaOverride;
 pub use rdma::name as rdma_name;
 use tree::TreeOverride;
@@ -21,8 +23,8 @@ pub use table::{NumberRange, TuningLine, TuningLineError, TuningTable, TuningTab
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, HierarchicalPlan, LinkModel, LowerTrees, Plan as Schedule, Unsupported, algorithms,
-    choose, choose_with,
+    Algorithm, Choice, Constraints, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose,
+    choose_with,
 };
 
 use super::hierarchy::{HierarchyChoice, Subgroups};
@@ -48,60 +50,8 @@ const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 /// Largest number of segments that an override may request.
 pub const SEGMENTS_MAX: u32 = 4096;
 
-/// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
-/// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
-/// one host, which depends on the scheduler, and that between hosts.
-pub const UDP_COST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
-
-/// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
-pub const RINGS_COST: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
-
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
-
-/// The transport of a job's messages for collectives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Carrier {
-    /// Datagrams, at least between some of the ranks.
-    Udp,
-    /// The shared-memory rings of one node.
-    Rings,
-}
-
-impl Carrier {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Udp, Self::Rings];
-
-    /// Its name in tables.
-    ///
-    /// ```
-    /// use unisono::environment::tuning::Carrier;
-    ///
-    /// assert_eq!(Carrier::ALL.map(Carrier::name), ["udp", "rings"]);
-    /// ```
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Rings => "rings",
-        }
-    }
-
-    /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
-    /// overhead.
-    ///
-    /// ```
-    /// use unisono::environment::tuning::Carrier;
-    ///
-    /// assert!(Carrier::Rings.cost(1).latency_ns < Carrier::Udp.cost(1).latency_ns);
-    /// ```
-    pub const fn cost(self, sharing: u16) -> LinkModel {
-        let link = match self {
-            Self::Udp => UDP_COST,
-            Self::Rings => RINGS_COST,
-        };
-        if sharing < 2 { link } else { LinkModel { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
-    }
-}
 
 /// The user's choice of the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,0 +1,55 @@
+//! The transport of a job's messages for collectives, and what they cost in the model.
+
+use unisono_core::schedule::LinkModel;
+
+/// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
+/// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
+/// one host, which depends on the scheduler, and that between hosts.
+pub const UDP_COST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+
+/// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
+pub const RINGS_COST: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+
+/// The transport of a job's messages for collectives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Carrier {
+    /// Datagrams, at least between some of the ranks.
+    Udp,
+    /// The shared-memory rings of one node.
+    Rings,
+}
+
+impl Carrier {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Udp, Self::Rings];
+
+    /// Its name in tables.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::Carrier;
+    ///
+    /// assert_eq!(Carrier::ALL.map(Carrier::name), ["udp", "rings"]);
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Rings => "rings",
+        }
+    }
+
+    /// The cost of its messages in the model, if `sharing` ranks share a processor: then most of the latency counts as
+    /// overhead.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::Carrier;
+    ///
+    /// assert!(Carrier::Rings.cost(1).latency_ns < Carrier::Udp.cost(1).latency_ns);
+    /// ```
+    pub const fn cost(self, sharing: u16) -> LinkModel {
+        let link = match self {
+            Self::Udp => UDP_COST,
+            Self::Rings => RINGS_COST,
+        };
+        if sharing < 2 { link } else { LinkModel { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
+    }
+}
