@@ -10,7 +10,7 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::engine::active_collective::{ActiveCollective, Outcome, Reducer};
+use crate::world::collective::engine::active_collective::{ActiveCollective, CallTimes, Outcome, Reducer};
 use crate::world::collective::engine::context::{ALL_CONTEXTS, RetiredPeer};
 use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
@@ -74,8 +74,7 @@ impl Process {
             scratch,
             reducer: combine.take().unwrap_or_else(|| Box::new(NoReduction)),
             context: id.context << 16 | mix(digest, generation) >> 16,
-            since: 0,
-            waited_since: None,
+            times: CallTimes::default(),
             is_queued: false,
             call: 0,
             exchange: None,
@@ -117,7 +116,8 @@ impl Process {
     pub(super) fn detect_divergence(&mut self, now: u64) {
         let Some(segment) = self.transport.shm.as_ref().map(|shm| shm.node.segment()) else { return };
         let running = self.collectives.active.iter().flatten();
-        let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.since) >= ASK_AFTER);
+        let late =
+            running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.times.started) >= ASK_AFTER);
         let others: Vec<(u32, Rank)> = late
             .filter_map(|running| {
                 let (passed, context) = (running.call_record?, running.executor.id().context);
@@ -163,7 +163,7 @@ impl Process {
         let now = self.transport.now;
         let place = self.collectives.active.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
-            running.waited_since.get_or_insert(now);
+            running.times.waited_since.get_or_insert(now);
         }
         if let Some(running) = place.as_mut().filter(|running| running.is_persistent) {
             return running.ended.map(|result| Outcome { result, panic: None, _combine: None });

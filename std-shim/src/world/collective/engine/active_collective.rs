@@ -48,6 +48,13 @@ impl Outcome {
 /// The reduction function, called wherever progress is made.
 pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;
 
+/// When a collective was started, and since when a thread waits for its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::world) struct CallTimes {
+    pub(in crate::world) started: u64,
+    pub(in crate::world) waited_since: Option<u64>,
+}
+
 /// A collective that was prepared or started.
 pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) executor: Machine,
@@ -61,10 +68,7 @@ pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) reducer: Reducer,
     /// The context of its messages.
     pub(in crate::world) context: u32,
-    /// When it was started.
-    pub(in crate::world) since: u64,
-    /// Since when a thread waits for its end.
-    pub(in crate::world) waited_since: Option<u64>,
+    pub(in crate::world) times: CallTimes,
     /// Whether it is in the queue of collectives to advance.
     pub(in crate::world) is_queued: bool,
     /// Its number among the collectives of the communicator that the user has called.

@@ -18,7 +18,7 @@ use unisono_core::multicast::UnreliableHeader;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
-use super::active_collective::{ActiveCollective, CollectiveName};
+use super::active_collective::{ActiveCollective, CallTimes, CollectiveName};
 use super::context::{
     ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer, Round,
 };
@@ -380,7 +380,8 @@ impl CollectiveTable {
         let Some(own) = contexts.get_mut(context) else { return };
         let sequence = own.last.id.sequence.wrapping_add(1);
         running.executor.restart(CollectiveId { context, sequence });
-        (running.since, running.waited_since, running.ended, running.call) = (now, None, None, call);
+        running.times = CallTimes { started: now, waited_since: None };
+        (running.ended, running.call) = (None, call);
         own.last = running.name();
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
@@ -574,7 +575,7 @@ impl CollectiveTable {
         self.pending().flat_map(|(i, running)| {
             let CollectiveId { context, sequence } = running.executor.id();
             let subject = CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence };
-            let since = running.since;
+            let since = running.times.started;
             self.first_awaited(i, running).map(move |peer| AwaitedRank { peer, context, subject, since })
         })
     }
@@ -601,13 +602,13 @@ impl CollectiveTable {
             let subject =
                 CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
             let awaited = self.partners(i, running).collect();
-            Some(StuckCollective { subject, verb, since: running.waited_since?, awaited })
+            Some(StuckCollective { subject, verb, since: running.times.waited_since?, awaited })
         })
     }
 
     /// The ranks that each collective waits for that no thread waits for.
     pub(in crate::world) fn unattended(&self) -> impl Iterator<Item = Vec<Rank>> {
-        let idle = self.pending().filter(|(_, running)| running.waited_since.is_none());
+        let idle = self.pending().filter(|(_, running)| running.times.waited_since.is_none());
         idle.map(|(i, running)| self.partners(i, running).collect())
     }
 
