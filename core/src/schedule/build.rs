@@ -311,7 +311,9 @@ impl Plan {
             Algorithm::Bruck => self.push_early(PhaseKind::BruckAllgather(bruck::Allgather(self.rounds_of()))),
             Algorithm::Doubling | Algorithm::StandardExchange => {
                 self.push_early(self.fold_in(FoldInData::Block));
-                self.push_early(self.exchange(ExchangeData::Parts(Split { by_rank: true, order: Order::Any })));
+                // Strided parts have a rank per group.
+                let order = if self.groups().exact() { self.spec.order } else { Order::Any };
+                self.push_early(self.exchange(ExchangeData::Parts(Split { by_rank: true, order })));
                 self.push(self.fold_out(FoldOutData::Others { size }));
             }
             _ => return Err(Unsupported::Unavailable),

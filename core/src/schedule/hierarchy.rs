@@ -187,18 +187,23 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         (0..self.members(Subgroup::Top)).map(move |number| self.member(Subgroup::Top, number, root))
     }
 
-    /// Whether the composed schedule is at least as fast as a flat one by the model, if messages within a group cost a
-    /// tenth of those between groups, for 2 to 8 groups of up to 8 ranks: barriers, and the other collectives below at
-    /// up to 1 KiB, if groups are contiguous. Longer vectors and allreduces keep more links busy without leaders.
-    pub fn pays(&self, plan: &CollectiveSpec) -> bool {
-        let is_short = match plan.collective {
-            CollectiveKind::Barrier => true,
-            CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter => {
-                plan.bytes <= 1024
-            }
-            _ => false,
-        };
-        is_short && self.is_contiguous && self.is_nested()
+    /// The fewest ranks of a group of the last level, if the ranks of every group are adjacent and there are several groups;
+    /// else 1.
+    pub fn per_host(&self) -> u16 {
+        if !self.is_contiguous || !self.is_nested() {
+            return 1;
+        }
+        let start = |group: u32| self.start(Subgroup::Top, group);
+        let ranks = |group: u32| start(group.wrapping_add(1)).wrapping_sub(start(group));
+        let fewest = (0..self.members(Subgroup::Top)).map(ranks).min().unwrap_or(1);
+        u16::try_from(fewest).unwrap_or(u16::MAX)
+    }
+
+    /// The most members of an inner group, and of an outer group if there are three levels.
+    pub(super) fn largest(&self) -> (u32, Option<u32>) {
+        let most = |of: fn(u32) -> Subgroup, groups: u32| (0..groups).map(|group| self.members(of(group))).max();
+        let outer = self.outer.map(|groups| most(Subgroup::Outer, groups).unwrap_or(1));
+        (most(Subgroup::Inner, self.inner).unwrap_or(1), outer)
     }
 
     /// The place of a rank. O(N).

@@ -12,13 +12,15 @@
 //! the bytes itself (sockets, shared memory). Segments follow each other at the pace of the busiest rank: they pay if
 //! its work for one segment is less than the work on the longest path, as in a chain. A k-nomial tree is bound by its
 //! root, with or without segments. If ranks share processors, each also waits for the average work of the others on its
-//! processor.
+//! processor. If ranks of a host share its link, a collective takes at least the time that the link needs, at β per byte,
+//! for their messages to other hosts: one rank can keep it busy. Messages within a host cost a quarter per byte.
 
+mod composition;
 mod cost;
 
 use super::radix::Radix;
 use super::spec::{check, check_step_count};
-use super::{Algorithm, CollectiveKind, Plan, Spec, Unsupported};
+use super::{Algorithm, CollectiveKind, Order, Plan, Spec, Unsupported};
 use crate::collective;
 use cost::{Cost, Load};
 
@@ -33,6 +35,8 @@ pub struct LinkModel {
     pub ps_per_byte: u32,
     /// Ranks per processor; 0 and 1: no sharing.
     pub sharing: u16,
+    /// Adjacent ranks of a host, which share its link; 0 and 1: each rank has its own.
+    pub per_host: u16,
 }
 
 /// Picoseconds to combine a byte: two reads and a write of memory, a typical value.
@@ -52,6 +56,8 @@ pub struct Choice {
     pub radix: u8,
     /// Segments of each block.
     pub segments: u32,
+    /// The order in which it combines, as given or [`Order::Rank`] instead of [`Order::Any`].
+    pub order: Order,
 }
 
 impl Choice {
@@ -66,7 +72,7 @@ impl Choice {
             ports: self.ports,
             radix: self.radix,
             segments: self.segments,
-            order: plan.order,
+            order: self.order,
             in_place: plan.in_place,
             varying,
         }
@@ -84,7 +90,7 @@ impl Choice {
     ) -> Result<u64, Unsupported> {
         let call = self.spec(plan, varying);
         check(&call).and_then(|()| check_step_count(&call))?;
-        Ok(time(&Cost::of(&call), plan, self.segments, link))
+        Ok(time(&Cost::of(&call, link.per_host), plan, self.segments, link))
     }
 }
 
@@ -115,7 +121,7 @@ impl Constraints {
 /// allgather's blocks; it is ignored for collectives whose ranks do not know each other's blocks. O(log² size) per
 /// algorithm.
 pub fn choose(plan: &collective::CollectiveSpec, varying: bool, link: &LinkModel) -> Choice {
-    let mut best = (u64::MAX, fallback(plan.collective));
+    let mut best = (u64::MAX, fallback(plan.collective, plan.order));
     let useful = useful_ports(plan.size);
     for &algorithm in algorithms(plan.collective) {
         if let Ok(quickest) = fastest(plan, varying, link, &Constraints::only(algorithm), useful)
@@ -161,14 +167,16 @@ fn fastest(
     let mut rounds = u32::MAX;
     for ports in (1..=Plan::PORTS).filter(|ports| useful & port_bit(*ports) != 0) {
         let radix = given.radix.unwrap_or(ports.wrapping_add(1));
-        let mut chosen = Choice { algorithm: given.algorithm, ports, radix, segments: given.segments.unwrap_or(1) };
+        let (algorithm, segments) = (given.algorithm, given.segments.unwrap_or(1));
+        let mut chosen = Choice { algorithm, ports, radix, segments, order: plan.order };
+        chosen.order = order_of_parts(&chosen.spec(plan, varying), link);
         let call = chosen.spec(plan, varying);
         // `check` alone does not suffice: the given segments may make too many steps.
         if let Err(refused) = check(&call).and_then(|()| check_step_count(&call)) {
             best = best.or(Err(refused));
             continue;
         }
-        let cost = Cost::of(&call);
+        let cost = Cost::of(&call, link.per_host);
         // More ports than that number of rounds needs only make more messages.
         if cost.rounds >= rounds {
             continue;
@@ -235,6 +243,24 @@ impl Algorithm {
     }
 }
 
+/// The order in which parts are exchanged that grow or shrink from round to round: if ranks of a host share a link, the one
+/// that keeps the largest parts in the host.
+fn order_of_parts(call: &Spec, link: &LinkModel) -> Order {
+    let is_of_parts = match call.collective {
+        CollectiveKind::Allgather => matches!(call.algorithm, Algorithm::Doubling | Algorithm::StandardExchange),
+        CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter => {
+            call.algorithm == Algorithm::Halving
+        }
+        _ => false,
+    };
+    let in_rank_order = Spec { order: Order::Rank, ..*call };
+    let is_better = || {
+        let [rank, any] = [&in_rank_order, call].map(|call| Cost::of(call, link.per_host).crossing);
+        check(&in_rank_order).is_ok() && rank < any
+    };
+    if link.per_host > 1 && call.order == Order::Any && is_of_parts && is_better() { Order::Rank } else { call.order }
+}
+
 /// The fewest ports for each number of rounds in base k + 1, up to the number of peers.
 fn useful_ports(size: u32) -> u32 {
     let most = u8::try_from(size.saturating_sub(1)).unwrap_or(u8::MAX).clamp(1, Plan::PORTS);
@@ -252,7 +278,7 @@ const fn port_bit(ports: u8) -> u32 {
 }
 
 /// A choice that accepts any size, order and blocks: selected if all times saturate.
-const fn fallback(verb: CollectiveKind) -> Choice {
+const fn fallback(verb: CollectiveKind, order: Order) -> Choice {
     let algorithm = match verb {
         CollectiveKind::Barrier | CollectiveKind::Scan | CollectiveKind::Exscan => Algorithm::Dissemination,
         CollectiveKind::Broadcast
@@ -263,7 +289,7 @@ const fn fallback(verb: CollectiveKind) -> Choice {
             Algorithm::Direct
         }
     };
-    Choice { algorithm, ports: 1, radix: 2, segments: 1 }
+    Choice { algorithm, ports: 1, radix: 2, segments: 1, order }
 }
 
 /// Bytes of a block of a schedule, or of one of its segments, cut between elements.
@@ -301,7 +327,9 @@ fn time(cost: &Cost, plan: &collective::CollectiveSpec, segments: u32, link: &Li
     let path = waits.saturating_add(load(&cost.path)).saturating_add(next);
     // `mean` is in sixteenths.
     let other = (load(&cost.mean) >> 4).saturating_mul(u64::from(segments));
-    path.saturating_add(other.saturating_mul(u64::from(link.sharing.saturating_sub(1))))
+    let shared = path.saturating_add(other.saturating_mul(u64::from(link.sharing.saturating_sub(1))));
+    let crossing = if link.per_host > 1 { cost.crossing } else { 0 };
+    shared.max(spent(crossing, moved).saturating_mul(u64::from(segments)))
 }
 
 fn ps(ns: u32) -> u64 {

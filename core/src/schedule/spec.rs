@@ -24,7 +24,8 @@ pub struct Spec {
     pub radix: u8,
     /// Segments of each block, at least one.
     pub segments: u32,
-    /// The order in which a reduction combines.
+    /// The order in which a reduction combines. In rank order halving exchanges the largest parts between the nearest
+    /// ranks; so do doubling and standard exchange in an allgather, if the size is a power of their base.
     pub order: Order,
     /// Input and output share memory, in the way of this collective.
     pub in_place: bool,

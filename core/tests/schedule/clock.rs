@@ -1,6 +1,6 @@
 //! The model's time of choices, against simulated ranks that do one thing at a time: a message occupies its sender for
 //! `overhead + b·β`, and its receiver for the same time, from `latency − overhead` after its start on. Ranks that share
-//! a processor take turns.
+//! a processor take turns; ranks of a host share its link, through which bytes pass one after the other.
 
 use crate::group::Group;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Collectiv
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, LinkModel, StepOperation, algorithms, choose};
 
-const LINK: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1 };
+const LINK: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1, per_host: 1 };
 /// The constant of `unisono_core`.
 const COMBINE_PS_PER_BYTE: u64 = 150;
 
@@ -26,11 +26,21 @@ enum Event {
     Arrived { from: usize, to: usize, key: u32 },
 }
 
-/// The cost of a message from one rank to another.
-type Links<'l> = &'l dyn Fn(usize, usize) -> LinkModel;
+/// Where ranks run.
+#[derive(Clone, Copy)]
+pub(crate) struct Machine<'m> {
+    /// Ranks of a processor.
+    pub(crate) sharing: usize,
+    /// The cost of a message from one rank to another.
+    pub(crate) links: &'m dyn Fn(usize, usize) -> LinkModel,
+    /// The host of each rank, the ranks of which share its link. Empty: each has its own.
+    pub(crate) hosts: &'m [u32],
+}
 
-struct Clock<'l> {
-    links: Links<'l>,
+struct Clock<'m> {
+    machine: Machine<'m>,
+    /// Until when each host's link sends and receives.
+    shared_links: Vec<[u64; 2]>,
     now: u64,
     number: u64,
     events: BTreeMap<(u64, u64), Event>,
@@ -48,6 +58,23 @@ impl Clock<'_> {
         self.events.insert((time, self.number), event);
     }
 
+    /// When the first byte of a message that is sent now arrives.
+    fn arrival(&mut self, link: LinkModel, from: usize, to: usize, bytes: u64) -> u64 {
+        let travels = u64::from(link.latency_ns - link.overhead_ns) * 1000;
+        let (Some(source), Some(target)) = (self.machine.hosts.get(from), self.machine.hosts.get(to)) else {
+            return self.now + travels;
+        };
+        if source == target {
+            return self.now + travels;
+        }
+        let passes = bytes * u64::from(link.ps_per_byte);
+        let leaves = self.now.max(self.shared_links[*source as usize][0]);
+        self.shared_links[*source as usize][0] = leaves + passes;
+        let arrives = (leaves + travels).max(self.shared_links[*target as usize][1]);
+        self.shared_links[*target as usize][1] = arrives + passes;
+        arrives
+    }
+
     fn begin(&mut self, rank: usize) {
         let processor = rank % self.busy.len();
         if self.busy[processor] {
@@ -59,12 +86,12 @@ impl Clock<'_> {
             |link: LinkModel, bytes: u64| u64::from(link.overhead_ns) * 1000 + bytes * u64::from(link.ps_per_byte);
         let takes = match job {
             Job::Send { to, key, bytes, .. } => {
-                let link = (self.links)(rank, to);
-                let travels = u64::from(link.latency_ns - link.overhead_ns) * 1000;
-                self.at(self.now + travels, Event::Arrived { from: rank, to, key });
+                let link = (self.machine.links)(rank, to);
+                let arrives = self.arrival(link, rank, to, bytes);
+                self.at(arrives, Event::Arrived { from: rank, to, key });
                 message(link, bytes)
             }
-            Job::Receive { of, bytes, .. } => message((self.links)(of, rank), bytes),
+            Job::Receive { of, bytes, .. } => message((self.machine.links)(of, rank), bytes),
             Job::Reduce { bytes, .. } => bytes * COMBINE_PS_PER_BYTE,
         };
         self.at(self.now + takes, Event::Ended(rank, job));
@@ -72,16 +99,17 @@ impl Clock<'_> {
 }
 
 /// Picoseconds until all ranks are done, with blocks of `bytes` bytes.
-pub(crate) fn run(group: &Group, bytes: u64, sharing: usize, links: Links<'_>) -> u64 {
+pub(crate) fn run(group: &Group, bytes: u64, machine: Machine<'_>) -> u64 {
     let size = group.size();
     let mut executors = group.executors();
     let mut clock = Clock {
-        links,
+        machine,
+        shared_links: vec![[0; 2]; machine.hosts.iter().max().map_or(0, |last| *last as usize + 1)],
         now: 0,
         number: 0,
         events: BTreeMap::new(),
         jobs: vec![VecDeque::new(); size],
-        busy: vec![false; size.div_ceil(sharing)],
+        busy: vec![false; size.div_ceil(machine.sharing)],
         arrived: HashMap::new(),
         posted: HashMap::new(),
     };
@@ -144,7 +172,7 @@ fn times(choice: Choice, plan: &CollectiveSpec, link: &LinkModel) -> Option<(u64
     let cut = if vector { group.plans[0].blocks() as usize } else { 1 };
     let block = plan.bytes.div_ceil(cut).div_ceil(choice.segments as usize);
     Some((
-        run(&group, block as u64, link.sharing.into(), &|_, _| LINK),
+        run(&group, block as u64, Machine { sharing: link.sharing.into(), links: &|_, _| LINK, hosts: &[] }),
         choice.time_ps(plan, false, link).expect("not refused"),
     ))
 }
@@ -169,7 +197,7 @@ fn schedules_take_the_time_that_choices_say() {
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for (ports, segments) in [1, 2, 3, 15].into_iter().flat_map(|k| [(k, 1), (k, 8)]) {
-                    let choice = Choice { algorithm, ports, radix: ports + 1, segments };
+                    let choice = Choice { algorithm, ports, radix: ports + 1, segments, order: Order::Any };
                     let Some((took, says)) = times(choice, &plan, &LINK) else { continue };
                     let tolerated = says * 45 / 100..=says * 140 / 100;
                     assert!(tolerated.contains(&took), "{plan:?}: {choice:?} takes {took} ps, not {says}");
@@ -206,7 +234,7 @@ fn schedules_that_share_processors_are_chosen_by_their_work() {
             let mut best = u64::MAX;
             for &algorithm in algorithms(verb) {
                 for ports in [1, 2, 3] {
-                    let choice = Choice { algorithm, ports, radix: ports + 1, segments: 1 };
+                    let choice = Choice { algorithm, ports, radix: ports + 1, segments: 1, order: Order::Any };
                     let Some((took, says)) = times(choice, &plan, &link) else { continue };
                     let tolerated = says * 45 / 100..=says * 220 / 100;
                     assert!(tolerated.contains(&took), "{plan:?}, {sharing}: {choice:?} takes {took} ps, not {says}");
@@ -216,5 +244,38 @@ fn schedules_that_share_processors_are_chosen_by_their_work() {
             let (took, _) = times(choose(&plan, false, &link), &plan, &link).expect("not refused");
             assert!(took <= best * 135 / 100, "{plan:?}, {sharing}: the choice takes {took} ps, another {best}");
         }
+    }
+}
+
+/// Adjacent ranks share the link of their host; a message within a host costs a quarter per byte, and less latency.
+#[test]
+fn schedules_on_hosts_are_chosen_by_what_leaves_them() {
+    let link = LinkModel { ps_per_byte: 2000, per_host: 4, ..LINK };
+    let intra = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 500, ..LINK };
+    let of_parts = [CollectiveKind::Allgather, CollectiveKind::Allreduce, CollectiveKind::ReduceScatter];
+    for (verb, size) in of_parts.into_iter().flat_map(|verb| [8, 16].map(|size| (verb, size))) {
+        let hosts: Vec<u32> = (0..size).map(|rank| rank / 4).collect();
+        let links = |from: usize, to: usize| if hosts[from] == hosts[to] { intra } else { link };
+        let (rank, root, bytes) = (Rank(0), Rank(0), 1 << 18);
+        let (order, in_place, reduction_id, grain) = (Order::Any, false, 0, 1);
+        let plan = CollectiveSpec { collective: verb, rank, size, root, bytes, grain, order, in_place, reduction_id };
+        let time = |choice: Choice| {
+            let group = Group::new(choice.spec(&plan, false)).ok()?;
+            let cut = if verb == CollectiveKind::Allreduce { group.plans[0].blocks() as usize } else { 1 };
+            let block = bytes.div_ceil(cut).div_ceil(choice.segments as usize) as u64;
+            Some(run(&group, block, Machine { sharing: 1, links: &links, hosts: &hosts }))
+        };
+        let chosen = choose(&plan, false, &link);
+        let took = time(chosen).expect("a schedule");
+        let others = algorithms(verb).iter().flat_map(|&algorithm| {
+            [Order::Any, Order::Rank].map(|order| Choice { algorithm, ports: 1, radix: 2, segments: 1, order })
+        });
+        let best = others.filter_map(time).min().expect("a schedule");
+        assert!(took <= best * 135 / 100, "{verb:?} of {size}: {chosen:?} takes {took} ps, another {best}");
+        let far = time(Choice { order: Order::Any, ..chosen }).expect("a schedule");
+        assert!(
+            chosen.order == Order::Rank && took * 2 < far,
+            "{verb:?} of {size}: {took} ps, {far} in the other order"
+        );
     }
 }

@@ -95,6 +95,15 @@ fn places(verb: CollectiveKind) -> bool {
     !matches!(verb, CollectiveKind::Barrier | CollectiveKind::Broadcast)
 }
 
+/// The orders in which schedules of the collective differ.
+pub(crate) fn orders(verb: CollectiveKind) -> &'static [Order] {
+    match verb {
+        _ if verb.combines() => &[Order::Any, Order::Rank, Order::Fixed],
+        CollectiveKind::Allgather => &[Order::Any, Order::Rank],
+        _ => &[Order::Any],
+    }
+}
+
 /// Every accepted specification of `sizes` ranks on `ports` ports, with one segment. Each algorithm uses its own ports,
 /// a tree of k + 1 branches also one port.
 pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Spec> {
@@ -107,12 +116,10 @@ pub(crate) fn calls(sizes: impl Iterator<Item = u32>, ports: &[u8]) -> Vec<Spec>
                 let tree = algorithm == Algorithm::Knomial && *k > 1;
                 for ports in if tree { vec![*k, 1] } else { vec![*k] } {
                     for root in 0..if verb.is_rooted() { size } else { 1 } {
-                        for order in
-                            if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] }
-                        {
+                        for order in orders(verb) {
                             for in_place in if places(verb) { vec![false, true] } else { vec![false] } {
                                 let call = Spec::new(verb, algorithm, size, ports);
-                                let call = Spec { radix: k + 1, root: Rank(root), order, in_place, ..call };
+                                let call = Spec { radix: k + 1, root: Rank(root), order: *order, in_place, ..call };
                                 if Plan::new(call).is_ok() {
                                     all.push(call);
                                 }

@@ -1,16 +1,19 @@
 //! Selection: always a valid schedule, the same on all ranks, and the fastest by the model.
 
+use crate::group::orders;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{self, Algorithm, Choice, Constraints, LinkModel, Unsupported, choose, choose_with};
 
 /// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
-/// messages cost.
-const LINKS: [LinkModel; 4] = [
-    LinkModel { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1 },
-    LinkModel { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0 },
-    LinkModel { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2 },
-    LinkModel { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX },
+/// messages cost; two that four ranks of a host share, and all.
+const LINKS: [LinkModel; 6] = [
+    LinkModel { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1, per_host: 1 },
+    LinkModel { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0, per_host: 1 },
+    LinkModel { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2, per_host: 1 },
+    LinkModel { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX, per_host: 1 },
+    LinkModel { latency_ns: 10_000, overhead_ns: 2300, ps_per_byte: 500, sharing: 1, per_host: 4 },
+    LinkModel { latency_ns: 10_000, overhead_ns: 2300, ps_per_byte: 8000, sharing: 1, per_host: u16::MAX },
 ];
 
 fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
@@ -35,7 +38,7 @@ fn chosen(verb: CollectiveKind, size: u32, bytes: usize) -> Choice {
 fn schedule_choices_are_never_refused_and_equal_on_all_ranks() {
     for (verb, size) in CollectiveKind::ALL.into_iter().flat_map(|verb| (1..=64).map(move |size| (verb, size))) {
         for (link, bytes) in LINKS.iter().flat_map(|link| [0, 1000, 1 << 20].map(|bytes| (link, bytes))) {
-            for order in if verb.combines() { vec![Order::Any, Order::Rank, Order::Fixed] } else { vec![Order::Any] } {
+            for &order in orders(verb) {
                 for varying in [false, true] {
                     for root in if verb.is_rooted() { vec![0, size - 1] } else { vec![0] } {
                         let plan = CollectiveSpec { order, root: Rank(root), ..plan(verb, size, bytes) };
@@ -137,7 +140,7 @@ fn schedule_choices_are_the_quickest_by_the_model() {
             let took = best.time_ps(&plan, false, &LINKS[0]).expect("not refused");
             for &algorithm in schedule::algorithms(verb) {
                 for (ports, segments) in (1..=16).flat_map(|ports| [1, 2, 16].map(|segments| (ports, segments))) {
-                    let other = Choice { algorithm, ports, radix: ports + 1, segments };
+                    let other = Choice { algorithm, ports, radix: ports + 1, segments, order: Order::Any };
                     if let Ok(takes) = other.time_ps(&plan, false, &LINKS[0]) {
                         assert!(took <= takes, "{plan:?}: {other:?} takes {takes} ps, {best:?} {took} ps");
                     }
@@ -152,7 +155,7 @@ fn schedules_exist_for_the_algorithms_that_a_verb_names_and_no_others() {
     for (verb, algorithm) in
         CollectiveKind::ALL.into_iter().flat_map(|verb| Algorithm::ALL.map(|algorithm| (verb, algorithm)))
     {
-        let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1 };
+        let choice = Choice { algorithm, ports: 1, radix: 2, segments: 1, order: Order::Any };
         let made = schedule::Plan::new(choice.spec(&plan(verb, 8, 64), false));
         assert_eq!(made.is_ok(), schedule::algorithms(verb).contains(&algorithm), "{verb:?} {algorithm:?}");
     }

@@ -9,13 +9,13 @@ use core::str::FromStr;
 use std::collections::HashMap;
 
 use unisono_bootstrap::PeerRecord;
-use unisono_core::collective::CollectiveSpec;
 use unisono_core::ids::Rank;
 use unisono_core::schedule::Hierarchy;
 
 use super::choice::SubgroupRule;
 use super::location::Location;
 use super::tuning::table::digest;
+use super::tuning::{Carrier, Interconnect};
 
 /// The user's choice of subgroups. It must be equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -181,6 +181,8 @@ impl From<u32> for RankLocation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subgroups {
     hierarchy: Hierarchy<Arc<[u32]>>,
+    /// The fewest ranks of a host, if those of each are adjacent; else 1.
+    per_host: u16,
     is_auto: bool,
     digest: u32,
 }
@@ -217,10 +219,13 @@ impl Subgroups {
                 }
             }
         };
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len())];
-        let hierarchy = Hierarchy::new(&inner, &outer, table)?.map(Arc::from);
+        let table = || vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len())];
+        let hierarchy = Hierarchy::new(&inner, &outer, table())?.map(Arc::from);
+        let hosts = dividing(ranks, |at| SubgroupRule::Host.key(at));
+        let hosts = hosts.and_then(|hosts| Hierarchy::new(&hosts, &[], table()));
+        let per_host = hosts.map_or(1, |hosts| hosts.per_host());
         let digest = digest(&format_args!("{inner:?} {outer:?}"), u64::from(u32::MAX)) as u32;
-        Some(Self { hierarchy, is_auto: choice == HierarchyChoice::Auto, digest })
+        Some(Self { hierarchy, per_host, is_auto: choice == HierarchyChoice::Auto, digest })
     }
 
     /// The nested groups.
@@ -273,23 +278,18 @@ impl Subgroups {
         self.hierarchy.top_leaders(root)
     }
 
-    /// Whether a collective may be composed over them.
+    /// How the ranks reach each other if those of a host share its link.
     ///
     /// ```
-    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
-    /// # use unisono_core::ids::Rank;
-    /// # let spec = CollectiveSpec {
-    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
-    /// #     in_place: false, reduction_id: 0,
-    /// # };
+    /// use unisono::environment::tuning::Carrier;
     /// use unisono::environment::Subgroups;
     ///
     /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(nodes.may_compose(&spec));
+    /// assert_eq!(nodes.interconnect(Carrier::Udp).per_host, 2);
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
-    pub fn may_compose(&self, plan: &CollectiveSpec) -> bool {
-        !self.is_auto || self.hierarchy.pays(plan)
+    pub fn interconnect(&self, carrier: Carrier) -> Interconnect {
+        Interconnect { carrier, per_host: self.per_host }
     }
 }
 

@@ -12,7 +12,7 @@ use core::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-pub use interconnect::{Carrier, RINGS_COST, UDP_COST};
+pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
 use rdma::RdmaOverride;
 pub use rdma::name as rdma_name;
 use tree::TreeOverride;
@@ -409,8 +409,13 @@ impl Tuning {
     ///
     /// # Errors
     /// No schedule exists for the call: the rank is outside the group, or there are too many ranks.
-    pub fn choose(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Choice, Unsupported> {
-        self.decide(plan, varying, carrier).map(|decision| decision.choice)
+    pub fn choose(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        interconnect: impl Into<Interconnect>,
+    ) -> Result<Choice, Unsupported> {
+        self.decide(plan, varying, interconnect).map(|decision| decision.choice)
     }
 
     /// As [`choose`](Self::choose), with what selected the algorithm.
@@ -431,8 +436,14 @@ impl Tuning {
     ///
     /// # Errors
     /// As [`choose`](Self::choose).
-    pub fn decide(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Result<Decision, Unsupported> {
-        let link = carrier.cost(self.sharing());
+    pub fn decide(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        interconnect: impl Into<Interconnect>,
+    ) -> Result<Decision, Unsupported> {
+        let interconnect = interconnect.into();
+        let (carrier, link) = (interconnect.carrier, self.cost(interconnect));
         let given = |wanted: Override| match wanted.wanted {
             Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
             Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
@@ -594,7 +605,9 @@ impl Tuning {
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let is_measured =
             || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by != SelectedBy::Model);
-        if !over.may_compose(plan) || (over.is_auto() && (self.sharing() > 1 || is_measured())) {
+        let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
+        let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
+        if over.is_auto() && !pays() {
             return None;
         }
         self.compose_always(plan, varying, carrier, over, segments)

@@ -31,6 +31,8 @@ pub struct Machine {
 /// What a collective is composed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Composition {
+    /// Nothing; selected as if each rank had a link of its own.
+    Unaware,
     /// Nothing.
     Flat,
     /// The ranks of each host.
@@ -53,11 +55,11 @@ impl Machine {
         rank / self.ranks / self.sockets
     }
 
-    /// The cost of a message between hosts as the selection knows it.
-    const fn model(&self) -> LinkModel {
+    /// The cost of a message between hosts as the selection knows it, with `per_host` ranks on each.
+    const fn model(&self, per_host: u16) -> LinkModel {
         let [.., LinkCost { startup_ps, ps_per_byte }] = self.links;
         let latency_ns = (startup_ps / 1000) as u32;
-        LinkModel { latency_ns, overhead_ns: latency_ns, ps_per_byte: ps_per_byte as u32, sharing: 1 }
+        LinkModel { latency_ns, overhead_ns: latency_ns, ps_per_byte: ps_per_byte as u32, sharing: 1, per_host }
     }
 
     /// The algorithm that the selection takes, and the cost of the collective. Each rank has `bytes` bytes, of an alltoall
@@ -80,8 +82,9 @@ impl Machine {
             received: vec![0; self.hosts as usize],
         };
         let of_rank = |spec: &Spec, rank: u32| Spec { rank: Rank(rank), ..*spec };
-        if composition == Composition::Flat {
-            let choice = choose(&call, false, &self.model());
+        if matches!(composition, Composition::Unaware | Composition::Flat) {
+            let per_host = if composition == Composition::Flat { self.sockets * self.ranks } else { 1 };
+            let choice = choose(&call, false, &self.model(per_host as u16));
             let spec = choice.spec(&call, false);
             let plans: Vec<Plan> = (0..size).map(|rank| Plan::new(of_rank(&spec, rank))).collect::<Result<_, _>>()?;
             let blocks = plans.first().map_or(1, Plan::blocks);
@@ -93,7 +96,7 @@ impl Machine {
         let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize)];
         let groups = Hierarchy::new(inner, outer, table).expect("a table of that length");
         let groups: Hierarchy<alloc::sync::Arc<[u32]>> = groups.map(alloc::sync::Arc::from);
-        let choice = choose(&groups.leaders(&call), false, &self.model());
+        let choice = choose(&groups.leaders(&call), false, &self.model(1));
         let spec = choice.spec(&call, false);
         let new = |rank: u32| HierarchicalPlan::new(of_rank(&spec, rank), LOWER, groups.clone());
         let plans: Vec<_> = (0..size).map(new).collect::<Result<_, _>>()?;

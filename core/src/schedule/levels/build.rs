@@ -286,7 +286,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             ports,
             radix,
             segments: 1,
-            order: self.spec.order,
+            // Leaders sort contiguous parts of an allgather.
+            order: if collective == CollectiveKind::Allgather { Order::Any } else { self.spec.order },
             in_place: false,
             varying: false,
         }

@@ -65,19 +65,31 @@ pub(super) struct Cost {
     pub(super) busy: Load,
     /// The average work of ranks, in sixteenths.
     pub(super) mean: Load,
+    /// Blocks of the longest path that stay in a host.
+    staying: u32,
+    /// Blocks that the ranks of a host send to other hosts, or receive from them, together. Along a tree of vectors, which is
+    /// bound by its root, none.
+    pub(super) crossing: u32,
     /// Blocks that the collective's bytes are cut into.
     pub(super) cut: u32,
 }
 
 impl Cost {
-    /// The cost of an accepted specification.
-    pub(super) fn of(call: &Spec) -> Self {
+    /// The cost of an accepted specification, of which `per_host` adjacent ranks are on each host.
+    pub(super) fn of(call: &Spec, per_host: u16) -> Self {
         if call.size < 2 {
             return Self { cut: 1, ..Self::default() };
         }
-        let shape = Shape::of(call);
+        let shape = Shape::of(call, u32::from(per_host));
         let (cut, cost) = shape.cost(call);
-        Self { cut, ..cost }
+        Self { cut, ..cost.with_local_blocks() }
+    }
+
+    /// A block that stays in a host costs about a quarter.
+    fn with_local_blocks(self) -> Self {
+        let saved = self.staying.saturating_sub(self.staying >> 2);
+        let less = |load: Load| Load { blocks: load.blocks.saturating_sub(saved), ..load };
+        Self { path: less(self.path), busy: less(self.busy), ..self }
     }
 
     /// One direction along a tree, or between a root and all others. The path consists of the root's messages and, in
@@ -85,7 +97,7 @@ impl Cost {
     const fn rooted(rounds: u32, messages: u32, blocks: u32, folds: u32) -> Self {
         let busy = Load { messages, blocks, folds };
         let path = Load { messages: messages.saturating_add(rounds), ..busy };
-        Self { rounds, waits: rounds, path, busy, mean: busy.times(PARTS), cut: 1 }
+        Self { rounds, waits: rounds, path, busy, mean: busy.times(PARTS), staying: 0, crossing: 0, cut: 1 }
     }
 
     /// Sets the total work of all ranks.
@@ -96,7 +108,7 @@ impl Cost {
     /// Every rank sends and receives the same amount.
     const fn mutual(rounds: u32, messages: u32, blocks: u32) -> Self {
         let load = Load::both_ways(messages, blocks);
-        Self { rounds, waits: rounds, path: load, busy: load, mean: load.times(PARTS), cut: 1 }
+        Self { rounds, waits: rounds, path: load, busy: load, mean: load.times(PARTS), staying: 0, crossing: 0, cut: 1 }
     }
 
     /// Adds blocks combined by each rank, or by those that exchange.
@@ -113,6 +125,8 @@ impl Cost {
             path: self.path.plus(next.path),
             busy: self.busy.plus(next.busy),
             mean: self.mean.plus(next.mean),
+            staying: self.staying.saturating_add(next.staying),
+            crossing: self.crossing.saturating_add(next.crossing),
             cut: self.cut,
         }
     }
@@ -124,12 +138,38 @@ struct Shape {
     radix: Radix,
     ports: u32,
     groups: Groups,
+    per_host: u32,
+    /// The largest parts are exchanged between the nearest ranks.
+    is_local_first: bool,
 }
 
 impl Shape {
-    fn of(call: &Spec) -> Self {
-        let radix = base(call);
-        Self { size: call.size, radix, ports: u32::from(call.ports), groups: Groups::new(radix, call.size, 0) }
+    fn of(call: &Spec, per_host: u32) -> Self {
+        let (radix, size) = (base(call), call.size);
+        let (per_host, groups) = (per_host.clamp(1, size), Groups::new(radix, size, 0));
+        let is_split = groups.exact() || call.collective == CollectiveKind::Allreduce;
+        let is_local_first = call.order != Order::Any && is_split;
+        Self { size, radix, ports: u32::from(call.ports), groups, per_host, is_local_first }
+    }
+
+    /// Each rank sends `leaving` of its blocks to other hosts.
+    fn among_hosts(&self, cost: Cost, leaving: u32) -> Cost {
+        if self.per_host == 1 {
+            return cost;
+        }
+        let staying = cost.busy.blocks.saturating_sub(leaving.saturating_mul(2));
+        Cost { staying, crossing: leaving.saturating_mul(self.per_host), ..cost }
+    }
+
+    /// Of the blocks that a root sends or receives, this many stay in its host.
+    fn within_host(&self, cost: Cost, blocks: u32) -> Cost {
+        Cost { staying: if self.per_host == 1 { 0 } else { blocks }, ..cost }
+    }
+
+    /// Of `blocks` blocks that a rank sends, evenly to all others, those that leave its host.
+    fn leaving(&self, blocks: u32) -> u32 {
+        let away = u64::from(blocks).wrapping_mul(u64::from(self.size.wrapping_sub(self.per_host)));
+        u32::try_from(away.div_ceil(u64::from(self.others().max(1)))).unwrap_or(u32::MAX)
     }
 
     fn others(&self) -> u32 {
@@ -178,12 +218,15 @@ impl Shape {
     fn spread(&self) -> Cost {
         // A block passes as many ranks as its rank's number has nonzero digits.
         let all = Load::both_ways(self.others(), self.forwarded());
-        Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0).in_all(self.size, all)
+        let spread = Cost::rooted(self.tree_rounds(), self.children(), self.others(), 0).in_all(self.size, all);
+        // The blocks of all other hosts pass the link of the root's.
+        let crossing = self.size.wrapping_sub(self.per_host);
+        self.within_host(Cost { crossing, ..spread }, self.per_host.wrapping_sub(1))
     }
 
     /// Store and forward in base r: equation 1.
     fn bruck(&self, blocks: u32) -> Cost {
-        Cost::mutual(self.levels(), self.children(), blocks)
+        self.among_hosts(Cost::mutual(self.levels(), self.children(), blocks), self.leaving(blocks))
     }
 
     fn direct_rounds(&self) -> u32 {
@@ -192,7 +235,8 @@ impl Shape {
 
     /// Equation 2, each round after the one before.
     fn pairwise(&self) -> Cost {
-        Cost::mutual(self.direct_rounds(), self.others(), self.others())
+        let each = Cost::mutual(self.direct_rounds(), self.others(), self.others());
+        self.among_hosts(each, self.leaving(self.others()))
     }
 
     /// Equation 2, except that no message waits for another.
@@ -203,11 +247,17 @@ impl Shape {
     /// The same, for one rank with all others.
     fn direct_rooted(&self) -> Cost {
         let once = Cost::rooted(1, self.others(), self.others(), 0).in_all(self.size, self.both_ends(1));
-        Cost { rounds: self.direct_rounds(), ..once }
+        self.within_host(Cost { rounds: self.direct_rounds(), ..once }, self.per_host.wrapping_sub(1))
     }
 
     fn ring(&self) -> Cost {
-        Cost::mutual(self.others(), self.others(), self.others())
+        let each = Cost::mutual(self.others(), self.others(), self.others());
+        if self.per_host == 1 || self.per_host == self.size {
+            return each;
+        }
+        // Only the last rank of a host sends to another host, and only the first receives from one.
+        let of_one = self.among_hosts(each, self.others() >> 1);
+        Cost { crossing: self.others(), ..of_one }
     }
 
     /// Ranks of the largest group, without its leader.
@@ -222,7 +272,11 @@ impl Shape {
         }
         let handed = self.size.saturating_sub(self.groups.count);
         let all = Load::both_ways(handed, handed.saturating_mul(blocks));
-        Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all)
+        let step = Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all);
+        let away = self.followers().saturating_add(1).saturating_sub(self.per_host);
+        let local = self.followers().saturating_sub(away).saturating_mul(blocks);
+        let crossing = if self.per_host == 1 { 0 } else { away.saturating_mul(blocks) };
+        self.within_host(Cost { crossing, ..step }, local)
     }
 
     /// The correction step before a combining exchange.
@@ -233,13 +287,24 @@ impl Shape {
         Cost { mean: Load { folds, ..step.mean }, ..folding }
     }
 
-    /// Rounds of r − 1 messages each, with `blocks(digit)` blocks each.
+    /// Rounds of r − 1 messages each, with `blocks(weight)` blocks each, by the weight of the digit that they exchange.
     fn exchange(&self, blocks: impl Fn(u32) -> u32) -> Cost {
-        let (digits, others) = (self.groups.digits, self.radix.others());
-        let sum = (0..digits).fold(0_u32, |sum, place| sum.saturating_add(blocks(self.radix.power(place))));
-        let (messages, blocks) = (digits.saturating_mul(others), sum.saturating_mul(others));
+        let digits = self.groups.digits;
+        let sum = |messages: &dyn Fn(u32) -> u32| {
+            let each = |weight| blocks(weight).saturating_mul(messages(weight));
+            (0..digits).fold(0_u32, |sum, place| sum.saturating_add(each(self.radix.power(place))))
+        };
+        let (messages, blocks) = (digits.saturating_mul(self.radix.others()), sum(&|_| self.radix.others()));
         let all = Load::both_ways(messages, blocks).times(self.groups.count);
-        Cost::mutual(digits, messages, blocks).in_all(self.size, all)
+        let cost = Cost::mutual(digits, messages, blocks).in_all(self.size, all);
+        // A rank's own host has the first `per_host` of the ranks that digits up to this one tell apart.
+        let near = |weight| quotient(self.per_host, weight).clamp(1, self.radix.base());
+        self.among_hosts(cost, sum(&|weight| self.radix.base().wrapping_sub(near(weight))))
+    }
+
+    /// The weight of the parts that the digit of weight `weight` exchanges.
+    fn part(&self, weight: u32) -> u32 {
+        if self.is_local_first { quotient(self.groups.count, weight.saturating_mul(self.radix.base())) } else { weight }
     }
 
     /// An exchange in which all received blocks are combined.
@@ -256,12 +321,12 @@ impl Shape {
 
     /// Parts of r^digit groups, with a block per group: (P − 1) blocks in total; Qian & Afsahi, equation 3.
     fn parts(&self) -> Cost {
-        self.exchange(|weight| weight)
+        self.exchange(|weight| self.part(weight))
     }
 
     /// With a block per rank: the first groups are the longest.
     fn parts_by_rank(&self) -> Cost {
-        self.exchange(|weight| self.groups.leader(weight))
+        self.exchange(|weight| self.groups.leader(self.part(weight)))
     }
 
     /// Numbers below N whose digit of the round is nonzero, summed over all rounds. At powers (r − 1)·N/r·log N:
@@ -357,7 +422,8 @@ impl Shape {
         let path = Load { messages: hops.saturating_mul(2), blocks: hops, folds: hops };
         let busy = Load { folds: 1, ..Load::both_ways(1, 1) };
         let all = Load { folds: hops, ..self.both_ends(1) };
-        Cost { rounds: hops, waits: hops, path, busy, mean: busy, cut: 1 }.in_all(self.size, all)
+        Cost { rounds: hops, waits: hops, path, busy, mean: busy, staying: 0, crossing: 0, cut: 1 }
+            .in_all(self.size, all)
     }
 }
 
@@ -426,7 +492,7 @@ mod tests {
     fn schedule_costs_are_the_rounds_and_blocks_of_plans() {
         for size in (2..=12).chain([16, 17, 25, 27]) {
             for (call, plans) in calls(size) {
-                let cost = Cost::of(&call);
+                let cost = Cost::of(&call, 1);
                 assert_eq!(plans.iter().map(Plan::rounds).max(), Some(cost.rounds), "rounds of {call:?}");
                 assert!(!is_vector(call.collective) || plans[0].blocks() == cost.cut, "{call:?}");
                 let loads: Vec<Load> = plans.iter().map(load).collect();
@@ -454,6 +520,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Blocks that the ranks of a host send to other hosts, or receive from them.
+    fn most_crossing(plans: &[Plan], host: u32, per_host: u32) -> u32 {
+        let (mut sent, mut received) = (0, 0);
+        for plan in plans.iter().skip((host * per_host) as usize).take(per_host as usize) {
+            for operation in (0..plan.steps()).map(|i| plan.step(i).unwrap().operation) {
+                match operation {
+                    StepOperation::Send { to, .. } if to.0 / per_host != host => sent += operation.blocks(),
+                    StepOperation::Receive { of, .. } if of.0 / per_host != host => received += operation.blocks(),
+                    _ => {}
+                }
+            }
+        }
+        sent.max(received)
+    }
+
+    #[test]
+    fn blocks_that_leave_a_host_are_those_of_plans() {
+        for (size, per_host) in [(4, 2), (6, 2), (6, 3), (8, 2), (8, 4), (12, 4), (16, 4), (16, 8), (27, 9)] {
+            for (call, plans) in calls(size) {
+                let crossing = Cost::of(&call, per_host as u16).crossing;
+                let most = (0..size / per_host).map(|host| most_crossing(&plans, host, per_host)).max().unwrap();
+                // Vectors along a tree do not count, and groups that are on two hosts count as if they were on one.
+                if call.algorithm != Algorithm::Knomial && !corrected(&call) && !is_scan(call.collective) {
+                    let is_close = crossing * 2 >= most && crossing <= most * 2;
+                    let is_rooted = matches!(call.collective, CollectiveKind::Gather | CollectiveKind::Scatter);
+                    assert!(is_close || is_rooted, "{call:?}, {per_host} per host: {crossing}, {most} blocks");
+                }
+            }
+        }
+    }
+
+    const fn is_scan(verb: CollectiveKind) -> bool {
+        matches!(verb, CollectiveKind::Scan | CollectiveKind::Exscan)
     }
 
     /// Whether one rank does as much as the form states: parts of which the same rank is the busiest, and exchanges

@@ -1,14 +1,18 @@
-//! The transport of a job's messages for collectives, and what they cost in the model.
+//! The transport of a communicator's messages, and what they cost in the model.
 
 use unisono_core::schedule::LinkModel;
+
+use super::Tuning;
 
 /// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
 /// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
 /// one host, which depends on the scheduler, and that between hosts.
-pub const UDP_COST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1 };
+pub const UDP_COST: LinkModel =
+    LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1, per_host: 1 };
 
 /// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
-pub const RINGS_COST: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1 };
+pub const RINGS_COST: LinkModel =
+    LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1, per_host: 1 };
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,5 +55,34 @@ impl Carrier {
             Self::Rings => RINGS_COST,
         };
         if sharing < 2 { link } else { LinkModel { overhead_ns: link.latency_ns / 10 * 3, sharing, ..link } }
+    }
+}
+
+/// How the ranks of a communicator reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Interconnect {
+    /// The transport of their messages, between hosts if there are several.
+    pub carrier: Carrier,
+    /// Adjacent ranks of a host, which share its link; 1: each has its own, or they are not adjacent.
+    pub per_host: u16,
+}
+
+impl From<Carrier> for Interconnect {
+    fn from(carrier: Carrier) -> Self {
+        Self { carrier, per_host: 1 }
+    }
+}
+
+impl Tuning {
+    /// The cost of a message in the model.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::{Carrier, Interconnect, Tuning};
+    ///
+    /// let hosts = Interconnect { carrier: Carrier::Udp, per_host: 4 };
+    /// assert_eq!(Tuning::default().cost(hosts).per_host, 4);
+    /// ```
+    pub fn cost(&self, Interconnect { carrier, per_host }: Interconnect) -> LinkModel {
+        LinkModel { per_host, ..carrier.cost(self.sharing()) }
     }
 }

@@ -268,7 +268,8 @@ impl ScheduleCache {
         let schedule = match composed {
             Some((_, composed)) => AnyPlan::Composed(Box::new(composed)),
             None => {
-                let choice = self.tuning.choose(plan, varying, self.carrier).map_err(|_| CollectiveError::TooLong)?;
+                let interconnect = subgroups.map_or(self.carrier.into(), |over| over.interconnect(self.carrier));
+                let choice = self.tuning.choose(plan, varying, interconnect).map_err(|_| CollectiveError::TooLong)?;
                 let mut call = choice.spec(plan, varying);
                 call.segments = call.segments.max(least);
                 AnyPlan::Flat(Box::new(schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?))
@@ -289,7 +290,7 @@ impl ScheduleCache {
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         // No schedule has as many ports.
-        let way = way | u32::from(is_multicast) << 30;
+        let way = way | u32::from(is_multicast) << 30 | u32::from(call.order != plan.order) << 28;
         let groups = subgroups.filter(|_| levels != 1).map_or(0, |over| over.digest());
         let most = if levels == 1 { FLAT_STORED_MAX } else { COMPOSED_STORED_MAX };
         let written = if schedule.steps() <= most { schedule.steps() } else { 0 };

@@ -154,7 +154,7 @@ impl JobOptions {
             }
             return Ok(());
         }
-        write_table(&self, &means, tuning.sharing(), &rows, to).map_err(Refusal::failed)
+        write_table(&self, &means, &tuning, &rows, to).map_err(Refusal::failed)
     }
 
     /// Where the ranks are, as `unisono run` places them on one host; `units`: of the environment.
@@ -258,12 +258,13 @@ impl JobOptions {
             return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
         }
         let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1));
+        let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
         let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
             Some((decision, _)) => decision,
-            None => tuning.decide(plan, false, carrier)?,
+            None => tuning.decide(plan, false, interconnect)?,
         };
-        let Choice { algorithm, ports, radix, segments } = choice;
+        let Choice { algorithm, ports, radix, segments, .. } = choice;
         let decided_by = decided_by(reason);
         Ok(Row {
             algorithm: algorithm.name(),
@@ -273,7 +274,7 @@ impl JobOptions {
             leaders,
             predicted_ns: match leaders {
                 Some(_) => None,
-                None => Some(choice.time_ps(plan, false, &carrier.cost(tuning.sharing()))? / 1000),
+                None => Some(choice.time_ps(plan, false, &tuning.cost(interconnect))? / 1000),
             },
             decided_by,
             override_refused: refused.map(|refused| refused.to_string()),
@@ -304,7 +305,7 @@ impl CollectiveTransport {
 fn write_table(
     job: &JobOptions,
     means: &CollectiveTransport,
-    sharing: u16,
+    tuning: &Tuning,
     rows: &[Row],
     to: &mut impl Write,
 ) -> std::io::Result<()> {
@@ -326,7 +327,8 @@ fn write_table(
             }
         }
         CollectiveTransport::Messages(carrier) => {
-            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = carrier.cost(sharing);
+            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = tuning.cost((*carrier).into());
+            let sharing = tuning.sharing();
             writeln!(
                 to,
                 "{ranks} ranks on {nodes} {}, {sharing} per processor, messages: {latency_ns} ns latency, {overhead_ns} ns overhead, {ps_per_byte} ps per byte",
@@ -384,11 +386,10 @@ mod tests {
         let shown = |line: &str| -> Vec<_> {
             rows(line).into_iter().filter(|row| row.leaders.is_some()).map(|row| row.collective).collect()
         };
-        let auto = ["barrier", "broadcast", "reduce", "gather", "scatter"];
-        assert_eq!(shown("-n 6 --nodes 2 --bytes 8"), auto);
-        assert_eq!(shown("-n 6 --nodes 2 --bytes 64K"), ["barrier"]);
-        assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --broadcast ring"), ["barrier", "reduce", "gather", "scatter"]);
-        assert_eq!(shown("-n 6 --nodes 2 --bytes 8 --hierarchy host").len(), 8);
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 8").len(), 8);
+        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M"), ["barrier"]);
+        assert!(!shown("-n 6 --nodes 2 --bytes 8 --broadcast ring").contains(&"broadcast"));
+        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M --hierarchy host").len(), 8);
         assert!(shown("-n 6 --nodes 2 --hierarchy off").is_empty() && shown("-n 3 --nodes 3").is_empty());
         let mut sharing = Tuning::default();
         sharing.set_sharing(2);

@@ -1,0 +1,71 @@
+//! Whether a schedule composed over the ranks of hosts is faster than a flat one, by closed forms.
+
+use super::{Choice, LinkModel, choose};
+use crate::collective::{CollectiveKind, CollectiveSpec};
+use crate::ids::Rank;
+use crate::schedule::hierarchy::Hierarchy;
+use crate::schedule::{Algorithm, LowerTrees};
+
+/// Bytes up to which the rounds of a collective count more than its bytes. A flat schedule has rounds within hosts, too,
+/// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead.
+const SHORT: usize = 1024;
+
+impl<T: AsRef<[u32]>> Hierarchy<T> {
+    /// Whether the composed schedule is faster than a flat one by the model, with messages that cost `intra` within a
+    /// group and `inter` between groups, if the ranks of a group share a link. Only if groups are contiguous.
+    pub fn pays(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel, inter: &LinkModel) -> bool {
+        if !self.is_contiguous() || !self.is_nested() {
+            return false;
+        }
+        let Some(composed) = self.time_ps(plan, lower, intra, inter) else { return false };
+        if self.whole(plan) <= SHORT {
+            return true;
+        }
+        let flat = LinkModel { per_host: self.per_host(), ..*inter };
+        let flat = choose(plan, false, &flat).time_ps(plan, false, &flat).unwrap_or(u64::MAX);
+        // The forms are not exact.
+        composed < flat.saturating_sub(flat >> 3)
+    }
+
+    /// Bytes of the longest vector of a rank.
+    fn whole(&self, plan: &CollectiveSpec) -> usize {
+        let blocks = match plan.collective {
+            CollectiveKind::Allgather | CollectiveKind::ReduceScatter => self.ranks(),
+            _ => 1,
+        };
+        plan.bytes.saturating_mul(blocks as usize)
+    }
+
+    /// The time of the composed schedule with the choice for its leaders, in picoseconds. `None`: it is not composed.
+    fn time_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel, inter: &LinkModel) -> Option<u64> {
+        use CollectiveKind::{Allgather, Allreduce, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+        let (inner, outer) = self.largest();
+        let leaders = self.leaders(plan);
+        let top = choose(&leaders, false, inter);
+        let between = top.time_ps(&leaders, false, inter).ok()?;
+        let all = plan.bytes.saturating_mul(self.ranks() as usize);
+        let phases: &[(CollectiveKind, usize)] = match plan.collective {
+            kind @ (Barrier | Broadcast | Reduce | Gather | Scatter) => &[(kind, plan.bytes)],
+            Allreduce => &[(Reduce, plan.bytes), (Broadcast, plan.bytes)],
+            Allgather => &[(Gather, plan.bytes), (Broadcast, all)],
+            ReduceScatter => &[(Reduce, all), (Scatter, plan.bytes)],
+            _ => return None,
+        };
+        let (mut within, mut longest) = (0_u64, between);
+        let levels = [(inner, 1), (outer.unwrap_or(1), inner)];
+        for (&(collective, bytes), (size, ranks)) in phases.iter().flat_map(|phase| levels.map(|level| (phase, level)))
+        {
+            let is_of_blocks = matches!(collective, Gather | Scatter);
+            let bytes = if is_of_blocks { bytes.saturating_mul(ranks as usize) } else { bytes };
+            let algorithm = if is_of_blocks { Algorithm::Direct } else { Algorithm::Knomial };
+            let choice = Choice { algorithm, ports: lower.ports, radix: lower.radix, segments: 1, order: plan.order };
+            let phase = CollectiveSpec { collective, rank: Rank(0), root: Rank(0), size, bytes, ..*plan };
+            let time = choice.time_ps(&phase, false, intra).ok()?;
+            (within, longest) = (within.saturating_add(time), longest.max(time));
+        }
+        // Segments and blocks of a phase overlap with those of the others.
+        let others = within.saturating_add(between).saturating_sub(longest);
+        let parts = top.segments.max(if phases.len() > 1 && leaders.bytes > plan.bytes { 2 } else { 1 });
+        Some(longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others)))
+    }
+}
