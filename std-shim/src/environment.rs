@@ -7,6 +7,7 @@ mod duration;
 mod eager_pool;
 pub mod hierarchy;
 mod host_list;
+mod link_speed;
 mod location;
 mod multicast;
 mod rails;
@@ -22,6 +23,7 @@ pub use duration::{
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use hierarchy::{HierarchyChoice, HierarchyError, RankLocation, Subgroups};
+pub use link_speed::{LinkSpeed, LinkSpeedError};
 pub use location::{Location, LocationError, UnitCounts, own_location};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};
 pub use rails::{RailPlace, RailPlaceError, RailsChoice, RailsChoiceError};
@@ -682,6 +684,13 @@ impl SettingsReader {
                     None
                 }
                 _ => Some("expected a number of ranks from 1 to 65535".to_owned()),
+            },
+            "LINK_SPEED" => match value.parse() {
+                Ok(speed) => {
+                    tuning.set_link_speed(speed);
+                    None
+                }
+                Err(reason) => Some(LinkSpeedError::to_string(&reason)),
             },
             "HIERARCHY" => match value.parse() {
                 Ok(choice) => {

@@ -86,7 +86,7 @@ pub use window::blocks::{WindowBlocks, WindowReads};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
-use crate::environment::{DeviceChoice, EagerPool, Progress, RailPlaceError, Settings, SettingsError};
+use crate::environment::{DeviceChoice, EagerPool, LinkSpeed, Progress, RailPlaceError, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use collective::call_log::CallLog;
 use collective::engine::context::{WORLD, message_context};
@@ -278,11 +278,19 @@ impl World {
             mtu: device.mtu(),
             checksums: transport.needs_checksums(&locals),
             location: settings.location(),
+            link_megabits: link_speed(transport.device, &locals).map_or(0, LinkSpeed::megabits),
             digests: settings.digests(),
         };
         let mut membership = Membership::join(&settings.join_options()?, offer.clone())?;
         check_digests(offer.digests, membership.table())?;
         check_rails(1 + offer.further_rails.len(), membership.table())?;
+        let mut tuned = settings.clone();
+        let slowest = membership.table().first().and_then(|entry| LinkSpeed::from_megabits(entry.link_megabits));
+        if let (None, Some(speed)) = (settings.tuning.link_speed(), slowest) {
+            tracing::debug!(%speed, "links of the hosts");
+            tuned.tuning.set_link_speed(speed);
+        }
+        let settings = &tuned;
         if !membership.table().iter().any(|entry| entry.checksums) {
             device.set_checksums(false);
         }
@@ -649,6 +657,11 @@ impl Drop for World {
             self.leave();
         }
     }
+}
+
+/// The speed of the interfaces with these addresses. `None`: it is not known, or the device does not use them.
+fn link_speed(device: DeviceChoice, locals: &[IpAddr]) -> Option<LinkSpeed> {
+    if device == DeviceChoice::Verbs { None } else { LinkSpeed::of_interfaces(locals) }
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.

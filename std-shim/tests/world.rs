@@ -384,6 +384,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
             let settings = settings(1);
             let offer = LocalRecord {
                 location: unisono_bootstrap::Location::default(),
+                link_megabits: 0,
                 incarnation: Incarnation(77),
                 addresses: lanes,
                 further_rails: Vec::new(),

@@ -63,6 +63,14 @@ impl MemberState {
             Self::Awaited => None,
         }
     }
+
+    const fn entry_mut(&mut self) -> Option<&mut PeerRecord> {
+        match self {
+            Self::Joined { entry, .. } | Self::Finished { entry } | Self::Left { entry } => Some(entry),
+            Self::Ended { entry, .. } => entry.as_mut(),
+            Self::Awaited => None,
+        }
+    }
 }
 
 /// The end of a rank's process, as the launcher or an agent reports it.
@@ -98,6 +106,8 @@ pub(crate) struct MembershipState {
     joined: usize,
     fenced: usize,
     awaited: usize,
+    /// The slowest link that is known when all have joined, in millions of bits per second; 0: none.
+    slowest_link: u32,
     ending: bool,
     /// The rank that ended before all had joined.
     absent: Option<Rank>,
@@ -123,6 +133,7 @@ impl MembershipState {
             joined: 0,
             fenced: 0,
             awaited: size,
+            slowest_link: 0,
             ending: false,
             absent: None,
             effects: VecDeque::new(),
@@ -178,7 +189,11 @@ impl MembershipState {
         }
         let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         let node = node.unwrap_or_else(|| *self.nodes.entry(host).or_insert(next));
-        let entry = offer.into_record(node, |_| seen);
+        let mut entry = offer.into_record(node, |_| seen);
+        if !assembling {
+            // Algorithms are selected by it: it stays as it was.
+            entry.link_megabits = self.slowest_link;
+        }
         if let Some(MemberState::Joined { link: Some(old), .. }) = self.member(rank) {
             let old = *old;
             self.mark_failed(rank, Ending::Replaced);
@@ -201,12 +216,23 @@ impl MembershipState {
             self.awaited -= 1;
         }
         if self.awaited == 0 {
+            self.fix_link_speed();
             let links = self.members.iter().filter_map(|member| match member {
                 MemberState::Joined { link, .. } => *link,
                 _ => None,
             });
             self.effects.extend(links.map(Effect::SendTable));
             self.effects.push_back(Effect::Report(ServerReport::AllJoined));
+        }
+    }
+
+    /// All ranks select algorithms by the slowest link that is known.
+    fn fix_link_speed(&mut self) {
+        let entries = self.members.iter().filter_map(MemberState::entry);
+        let known = entries.map(|entry| entry.link_megabits).filter(|megabits| *megabits > 0);
+        self.slowest_link = known.min().unwrap_or(0);
+        for entry in self.members.iter_mut().filter_map(MemberState::entry_mut) {
+            entry.link_megabits = self.slowest_link;
         }
     }
 

@@ -35,6 +35,8 @@ pub struct LocalRecord {
     pub checksums: bool,
     /// Where it runs.
     pub location: Location,
+    /// The speed of its host's link in millions of bits per second; 0: not known.
+    pub link_megabits: u32,
     /// The settings that must be equal on all ranks.
     pub digests: Digests,
 }
@@ -58,6 +60,9 @@ pub struct PeerRecord {
     pub node: u32,
     /// Where it runs.
     pub location: Location,
+    /// The speed of the slowest link of a host that was known when all had joined, in millions of bits per second; 0: of
+    /// none.
+    pub link_megabits: u32,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
     /// The addresses of its polled and its interrupt queue on the first rail.
@@ -89,6 +94,7 @@ impl LocalRecord {
             incarnation: self.incarnation,
             node,
             location: self.location,
+            link_megabits: self.link_megabits,
             mtu: self.mtu,
             addresses: self.addresses.map(reachable),
             further_rails: self.further_rails.into_iter().map(|lanes| lanes.map(reachable)).collect(),
@@ -101,7 +107,7 @@ impl LocalRecord {
 impl PeerRecord {
     /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, two
     /// more.
-    pub(crate) const BYTES: usize = 5 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 2;
+    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 2;
 
     /// Number of rails.
     pub const fn rails(&self) -> usize {

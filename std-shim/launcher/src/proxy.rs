@@ -226,6 +226,7 @@ pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), Pro
     let incarnation = fresh_incarnation().map_err(io::Error::from)?;
     let offer = LocalRecord {
         location: settings.location(),
+        link_megabits: 0,
         incarnation,
         addresses: lanes,
         further_rails: Vec::new(),

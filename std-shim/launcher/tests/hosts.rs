@@ -28,10 +28,11 @@ fn main() -> ExitCode {
     if env::var_os(INSIDE).is_none() {
         return enter();
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("both_hosts_join", both_hosts_join),
         ("messages_cross_the_cable", messages_cross_the_cable),
         ("datagrams_larger_than_the_cable_cross_it", datagrams_larger_than_the_cable_cross_it),
+        ("ranks_know_the_speed_of_their_links", ranks_know_the_speed_of_their_links),
         ("agents_report_liveness_and_failures", agents_report_liveness_and_failures),
         ("a_failure_ends_the_other_host_too", a_failure_ends_the_other_host_too),
         ("a_killed_agent_takes_its_ranks_along", a_killed_agent_takes_its_ranks_along),
@@ -108,6 +109,14 @@ fn transfers(options: &str) {
     let shown = format!("{line} {}", String::from_utf8_lossy(&output.stderr));
     assert!(line["hash_sent"].is_string() && line["hash_sent"] == line["hash_received"], "{shown}");
     assert_eq!((line["bytes"].as_u64(), output.status.code()), (Some(256 << 10), Some(0)), "{shown}");
+}
+
+/// The system takes a cable between namespaces for one of 10 Gbit/s.
+fn ranks_know_the_speed_of_their_links() {
+    let mut job = command("--hosts a:1,b:1 --device udp", &["unisono", "bench", "barrier"]);
+    let output = job.env("UNISONO_LOG", "unisono=debug").output().expect("ip starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(errors.matches("links of the hosts speed=10G").count(), 2, "{errors}");
 }
 
 fn agents_report_liveness_and_failures() {

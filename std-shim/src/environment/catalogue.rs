@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 66] = [
+pub const VARIABLES: [Variable; 67] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -107,5 +107,6 @@ pub const VARIABLES: [Variable; 66] = [
     common(Topic::Algorithms, "EXSCAN", "The algorithm of exclusive scans."),
     common(Topic::Algorithms, "TUNING", "A table of algorithms."),
     common(Topic::Algorithms, "SHARING", "The number of ranks that share a processor."),
+    common(Topic::Algorithms, "LINK_SPEED", "The speed of the link that the ranks of a host share."),
     common(Topic::Algorithms, "HIERARCHY", "The groups of ranks that collectives use."),
 ];

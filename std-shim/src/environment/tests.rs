@@ -121,9 +121,10 @@ fn hosts_are_not_divided_into_nodes() {
 }
 
 /// A value of every setting but the place in the job. The table of algorithms is in that file.
-fn values(table: &str) -> [(&str, &str); 59] {
+fn values(table: &str) -> [(&str, &str); 60] {
     [
         ("UNISONO_SHARING", "3"),
+        ("UNISONO_LINK_SPEED", "25G"),
         ("UNISONO_HIERARCHY", "8,2"),
         ("UNISONO_TUNING", table),
         ("UNISONO_SERVE", "off"),

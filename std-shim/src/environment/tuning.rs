@@ -28,6 +28,7 @@ use unisono_core::schedule::{
 };
 
 use super::hierarchy::{HierarchyChoice, Subgroups};
+use super::link_speed::LinkSpeed;
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
 pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
@@ -249,6 +250,7 @@ pub struct Tuning {
     table: Option<(Arc<TuningTable>, Arc<str>)>,
     /// Ranks per processor in the model.
     sharing: Option<u16>,
+    link_speed: Option<LinkSpeed>,
     hierarchy: HierarchyChoice,
 }
 
@@ -385,6 +387,7 @@ impl Tuning {
     pub fn digest(&self) -> u64 {
         let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
         let begin = table::digest(&self.hierarchy, begin);
+        let begin = table::digest(&format_args!("{:?}", self.link_speed), begin);
         let said = COLLECTIVES.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
         let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
         self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
@@ -656,10 +659,11 @@ impl Tuning {
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
+        let speed = self.link_speed.map(|speed| ("LINK_SPEED", speed.to_string()));
         let said = COLLECTIVES.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
         let is_default = self.hierarchy == HierarchyChoice::default();
         let hierarchy = (!is_default).then(|| ("HIERARCHY", self.hierarchy.to_string()));
-        said.chain(table).chain(sharing).chain(hierarchy)
+        said.chain(table).chain(sharing).chain(speed).chain(hierarchy)
     }
 }
 

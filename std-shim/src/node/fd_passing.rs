@@ -169,6 +169,7 @@ mod tests {
         let lane = (Ipv4Addr::LOCALHOST, 1).into();
         let first = PeerRecord {
             location: unisono_bootstrap::Location::default(),
+            link_megabits: 0,
             incarnation: Incarnation(incarnation),
             node,
             mtu: 0,

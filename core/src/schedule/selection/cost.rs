@@ -297,7 +297,7 @@ impl Shape {
         let (messages, blocks) = (digits.saturating_mul(self.radix.others()), sum(&|_| self.radix.others()));
         let all = Load::both_ways(messages, blocks).times(self.groups.count);
         let cost = Cost::mutual(digits, messages, blocks).in_all(self.size, all);
-        // A rank's own host has the first `per_host` of the ranks that digits up to this one tell apart.
+        // A rank's own host has the first `per_host` of the ranks that digits up to this one distinguish.
         let near = |weight| quotient(self.per_host, weight).clamp(1, self.radix.base());
         self.among_hosts(cost, sum(&|weight| self.radix.base().wrapping_sub(near(weight))))
     }

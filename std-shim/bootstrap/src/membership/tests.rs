@@ -53,6 +53,7 @@ fn offer(rank: u32) -> LocalRecord {
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
     LocalRecord {
         location: crate::location::Location::default(),
+        link_megabits: 0,
         incarnation: Incarnation(incarnation),
         addresses: [lane(1000 + rank as u16), lane(2000)],
         further_rails: Vec::new(),

@@ -12,6 +12,7 @@ fn offer(incarnation: u32) -> LocalRecord {
     let lane = |port| SocketAddr::from(([0, 0, 0, 0], port));
     LocalRecord {
         location: crate::location::Location::default(),
+        link_megabits: 0,
         incarnation: Incarnation(incarnation),
         addresses: [lane(7), lane(8)],
         further_rails: Vec::new(),
@@ -146,6 +147,25 @@ fn a_new_incarnation_is_announced_to_the_others() {
     let broadcast = Effect::Broadcast(died(1, 202, Ending::Disconnected));
     assert!(effects(&mut roll).contains(&broadcast), "the launcher does not watch a process that it did not start");
     assert_eq!(roll.failures(), [died(1, 202, Ending::Disconnected)]);
+}
+
+#[test]
+fn the_slowest_link_known_at_the_start_is_every_record_s() {
+    let mut roll = MembershipState::new(3, OnDeath::Tell, true);
+    let join = |roll: &mut MembershipState, link: ConnectionId, rank: u32, link_megabits: u32| {
+        let offer = LocalRecord { link_megabits, ..offer(rank) };
+        roll.handle_join(link, Rank(rank), offer, None, "host".to_owned(), SEEN);
+    };
+    join(&mut roll, 10, 0, 25_000);
+    join(&mut roll, 11, 1, 0);
+    join(&mut roll, 12, 2, 10_000);
+    let speeds =
+        |roll: &MembershipState| -> Vec<u32> { roll.records(0, 3).iter().map(|record| record.link_megabits).collect() };
+    assert_eq!(speeds(&roll), [10_000; 3]);
+    // A later one would select other algorithms than those that have read the table.
+    roll.handle_ended(Rank(1), Ending::Signalled(9));
+    join(&mut roll, 13, 1, 1000);
+    assert_eq!(speeds(&roll), [10_000; 3]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn entry() -> PeerRecord {
         incarnation: Incarnation(7),
         node: 3,
         location: Location { socket: Some(1), ..Location::default() },
+        link_megabits: 1000,
         mtu: 1472,
         addresses: lanes(),
         further_rails: Vec::new(),
@@ -39,6 +40,7 @@ fn longest_entry() -> PeerRecord {
             cache: Some(most),
             group: Some(most),
         },
+        link_megabits: most,
         mtu: most,
         addresses: [lane; 2],
         further_rails: vec![[lane; 2]; RAILS_MAX - 1],
@@ -55,6 +57,7 @@ fn every_client_message() -> Vec<ClientMessage> {
     let (rank, asker) = (Rank(5), Rank(6));
     let offer = LocalRecord {
         location: Location::default(),
+        link_megabits: 1000,
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),
@@ -212,6 +215,7 @@ fn long_texts_are_cut_at_a_character() {
     let host = "é".repeat(TEXT_MAX);
     let offer = LocalRecord {
         location: Location::default(),
+        link_megabits: 1000,
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),

@@ -17,6 +17,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     let lane = SocketAddr::from(([0, 0, 0, 0], 4000));
     let offer = LocalRecord {
         location: unisono_bootstrap::Location::default(),
+        link_megabits: 0,
         incarnation: fresh_incarnation().expect("random"),
         addresses: [lane; 2],
         further_rails: Vec::new(),

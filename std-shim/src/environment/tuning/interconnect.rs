@@ -3,6 +3,7 @@
 use unisono_core::schedule::LinkModel;
 
 use super::Tuning;
+use crate::environment::link_speed::LinkSpeed;
 
 /// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
 /// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
@@ -74,7 +75,33 @@ impl From<Carrier> for Interconnect {
 }
 
 impl Tuning {
-    /// The cost of a message in the model.
+    /// The speed of the link that the ranks of a host share, if it is known.
+    ///
+    /// ```
+    /// let mut tuning = unisono::environment::Tuning::default();
+    /// tuning.set_link_speed("25G".parse()?);
+    /// assert_eq!(tuning.link_speed(), "25G".parse().ok());
+    /// # Ok::<(), unisono::environment::LinkSpeedError>(())
+    /// ```
+    pub const fn link_speed(&self) -> Option<LinkSpeed> {
+        self.link_speed
+    }
+
+    /// Sets the speed of the link that the ranks of a host share.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::{Carrier, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// tuning.set_link_speed("1G".parse()?);
+    /// assert_eq!(tuning.cost(Carrier::Udp.into()).ps_per_byte, 8000);
+    /// # Ok::<(), unisono::environment::LinkSpeedError>(())
+    /// ```
+    pub const fn set_link_speed(&mut self, speed: LinkSpeed) {
+        self.link_speed = Some(speed);
+    }
+
+    /// The cost of a message in the model. A byte takes no less time than the link needs for it.
     ///
     /// ```
     /// use unisono::environment::tuning::{Carrier, Interconnect, Tuning};
@@ -83,6 +110,8 @@ impl Tuning {
     /// assert_eq!(Tuning::default().cost(hosts).per_host, 4);
     /// ```
     pub fn cost(&self, Interconnect { carrier, per_host }: Interconnect) -> LinkModel {
-        LinkModel { per_host, ..carrier.cost(self.sharing()) }
+        let link = carrier.cost(self.sharing());
+        let slowest = self.link_speed.filter(|_| carrier == Carrier::Udp).map_or(0, LinkSpeed::ps_per_byte);
+        LinkModel { per_host, ps_per_byte: link.ps_per_byte.max(slowest), ..link }
     }
 }

@@ -12,6 +12,7 @@ fn job(size: u32) -> MembershipState {
     for rank in 0..size {
         let offer = LocalRecord {
             location: crate::location::Location::default(),
+            link_megabits: 0,
             incarnation: Incarnation(rank),
             addresses: [SocketAddr::from(([0; 4], 7)); 2],
             further_rails: Vec::new(),

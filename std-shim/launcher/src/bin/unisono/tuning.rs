@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use clap::Args;
-use unisono::environment::{HierarchyChoice, Override, OverrideError, Tuning};
+use unisono::environment::{HierarchyChoice, LinkSpeed, Override, OverrideError, Tuning};
 use unisono_core::collective::CollectiveKind;
 
 /// The algorithm of each collective over messages. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of
@@ -47,6 +47,10 @@ pub(crate) struct Overrides {
     /// the built-in table]
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
+    /// The speed of the link that the ranks of a host share, such as 1G [default: that of the slowest host's interfaces,
+    /// if the system knows it]
+    #[arg(long, value_name = "BITS_PER_SECOND")]
+    link_speed: Option<LinkSpeed>,
     /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache or
     /// group, such as host or host,socket, or N or N,M (groups of N consecutive ranks, in inner groups of M)
     /// [default: auto]
@@ -65,6 +69,9 @@ impl Overrides {
     pub(crate) fn apply_to(&self, tuning: &mut Tuning) -> Result<(), Refusal> {
         if let Some(path) = &self.tuning {
             tuning.load_table(path).map_err(|reason| Refusal::usage(format_args!("--tuning {path}: {reason}")))?;
+        }
+        if let Some(speed) = self.link_speed {
+            tuning.set_link_speed(speed);
         }
         if let Some(choice) = self.hierarchy {
             tuning.set_hierarchy(choice);
