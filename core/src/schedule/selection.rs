@@ -13,7 +13,7 @@
 //! its work for one segment is less than the work on the longest path, as in a chain. A k-nomial tree is bound by its
 //! root, with or without segments. If ranks share processors, each also waits for the average work of the others on its
 //! processor. If ranks of a host share its link, a collective takes at least the time that the link needs, at β per byte,
-//! for their messages to other hosts: one rank can keep it busy. Messages within a host cost a quarter per byte.
+//! for their messages to other hosts: one rank can keep it busy. Messages within a host cost less per byte.
 
 mod composition;
 mod cost;
@@ -37,6 +37,8 @@ pub struct LinkModel {
     pub sharing: u16,
     /// Adjacent ranks of a host, which share its link; 0 and 1: each rank has its own.
     pub per_host: u16,
+    /// Time of a byte of a message between ranks of a host, in picoseconds.
+    pub ps_per_byte_within: u32,
 }
 
 /// Picoseconds to combine a byte: two reads and a write of memory, a typical value.
@@ -322,9 +324,10 @@ fn time(cost: &Cost, plan: &collective::CollectiveSpec, segments: u32, link: &Li
             .saturating_add(spent(load.blocks, moved))
             .saturating_add(spent(load.folds, folded))
     };
+    let saved = spent(cost.staying, moved.saturating_sub(bytes.saturating_mul(u64::from(link.ps_per_byte_within))));
     let waits = spent(cost.waits, latency.saturating_sub(overhead.saturating_mul(2)));
-    let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy));
-    let path = waits.saturating_add(load(&cost.path)).saturating_add(next);
+    let next = spent(segments.saturating_sub(1), 1).saturating_mul(load(&cost.busy).saturating_sub(saved));
+    let path = waits.saturating_add(load(&cost.path).saturating_sub(saved)).saturating_add(next);
     // `mean` is in sixteenths.
     let other = (load(&cost.mean) >> 4).saturating_mul(u64::from(segments));
     let shared = path.saturating_add(other.saturating_mul(u64::from(link.sharing.saturating_sub(1))));

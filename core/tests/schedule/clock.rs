@@ -9,7 +9,14 @@ use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Collectiv
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule::{Choice, LinkModel, StepOperation, algorithms, choose};
 
-const LINK: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_000, ps_per_byte: 500, sharing: 1, per_host: 1 };
+const LINK: LinkModel = LinkModel {
+    latency_ns: 10_000,
+    overhead_ns: 2_000,
+    ps_per_byte: 500,
+    sharing: 1,
+    per_host: 1,
+    ps_per_byte_within: 500,
+};
 /// The constant of `unisono_core`.
 const COMBINE_PS_PER_BYTE: u64 = 150;
 

@@ -276,8 +276,22 @@ fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
 }
 
 /// A message within a host, and messages between hosts over a fast link and over one of 1 Gbit/s.
-const NEAR: LinkModel = LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1, per_host: 1 };
-const FAST: LinkModel = LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1, per_host: 1 };
+const NEAR: LinkModel = LinkModel {
+    latency_ns: 1_000,
+    overhead_ns: 400,
+    ps_per_byte: 200,
+    sharing: 1,
+    per_host: 1,
+    ps_per_byte_within: 200,
+};
+const FAST: LinkModel = LinkModel {
+    latency_ns: 10_000,
+    overhead_ns: 2_300,
+    ps_per_byte: 500,
+    sharing: 1,
+    per_host: 1,
+    ps_per_byte_within: 200,
+};
 const SLOW: LinkModel = LinkModel { ps_per_byte: 8_000, ..FAST };
 
 /// Bytes of a vector or a block.

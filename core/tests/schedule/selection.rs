@@ -8,12 +8,54 @@ use unisono_core::schedule::{self, Algorithm, Choice, Constraints, LinkModel, Un
 /// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
 /// messages cost; two that four ranks of a host share, and all.
 const LINKS: [LinkModel; 6] = [
-    LinkModel { latency_ns: 10_000, overhead_ns: 1500, ps_per_byte: 330, sharing: 1, per_host: 1 },
-    LinkModel { latency_ns: 0, overhead_ns: 0, ps_per_byte: 100_000, sharing: 0, per_host: 1 },
-    LinkModel { latency_ns: 10_000, overhead_ns: 5000, ps_per_byte: 500, sharing: 2, per_host: 1 },
-    LinkModel { latency_ns: u32::MAX, overhead_ns: u32::MAX, ps_per_byte: 0, sharing: u16::MAX, per_host: 1 },
-    LinkModel { latency_ns: 10_000, overhead_ns: 2300, ps_per_byte: 500, sharing: 1, per_host: 4 },
-    LinkModel { latency_ns: 10_000, overhead_ns: 2300, ps_per_byte: 8000, sharing: 1, per_host: u16::MAX },
+    LinkModel {
+        latency_ns: 10_000,
+        overhead_ns: 1500,
+        ps_per_byte: 330,
+        sharing: 1,
+        per_host: 1,
+        ps_per_byte_within: 330,
+    },
+    LinkModel {
+        latency_ns: 0,
+        overhead_ns: 0,
+        ps_per_byte: 100_000,
+        sharing: 0,
+        per_host: 1,
+        ps_per_byte_within: 100_000,
+    },
+    LinkModel {
+        latency_ns: 10_000,
+        overhead_ns: 5000,
+        ps_per_byte: 500,
+        sharing: 2,
+        per_host: 1,
+        ps_per_byte_within: 500,
+    },
+    LinkModel {
+        latency_ns: u32::MAX,
+        overhead_ns: u32::MAX,
+        ps_per_byte: 0,
+        sharing: u16::MAX,
+        per_host: 1,
+        ps_per_byte_within: 0,
+    },
+    LinkModel {
+        latency_ns: 10_000,
+        overhead_ns: 2300,
+        ps_per_byte: 500,
+        sharing: 1,
+        per_host: 4,
+        ps_per_byte_within: 200,
+    },
+    LinkModel {
+        latency_ns: 10_000,
+        overhead_ns: 2300,
+        ps_per_byte: 8000,
+        sharing: 1,
+        per_host: u16::MAX,
+        ps_per_byte_within: 200,
+    },
 ];
 
 fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {

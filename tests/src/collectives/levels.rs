@@ -57,9 +57,10 @@ impl Machine {
 
     /// The cost of a message between hosts as the selection knows it, with `per_host` ranks on each.
     const fn model(&self, per_host: u16) -> LinkModel {
-        let [.., LinkCost { startup_ps, ps_per_byte }] = self.links;
+        let [_, within, LinkCost { startup_ps, ps_per_byte }] = self.links;
         let latency_ns = (startup_ps / 1000) as u32;
-        LinkModel { latency_ns, overhead_ns: latency_ns, ps_per_byte: ps_per_byte as u32, sharing: 1, per_host }
+        let (ps_per_byte, ps_per_byte_within) = (ps_per_byte as u32, within.ps_per_byte as u32);
+        LinkModel { latency_ns, overhead_ns: latency_ns, ps_per_byte, sharing: 1, per_host, ps_per_byte_within }
     }
 
     /// The algorithm that the selection takes, and the cost of the collective. Each rank has `bytes` bytes, of an alltoall

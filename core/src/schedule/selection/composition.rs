@@ -23,8 +23,12 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         }
         let flat = LinkModel { per_host: self.per_host(), ..*inter };
         let flat = choose(plan, false, &flat).time_ps(plan, false, &flat).unwrap_or(u64::MAX);
-        // The forms are not exact.
-        composed < flat.saturating_sub(flat >> 3)
+        // The forms are not exact. Of two that are about as fast, the one that sends less between hosts leaves more of
+        // the links to others: for a vector of a root that is the composed one, else the flat one sends no more.
+        match plan.collective {
+            CollectiveKind::Broadcast | CollectiveKind::Reduce => composed < flat.saturating_add(flat >> 3),
+            _ => composed < flat.saturating_sub(flat >> 3),
+        }
     }
 
     /// Bytes of the longest vector of a rank.

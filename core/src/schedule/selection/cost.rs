@@ -65,8 +65,8 @@ pub(super) struct Cost {
     pub(super) busy: Load,
     /// The average work of ranks, in sixteenths.
     pub(super) mean: Load,
-    /// Blocks of the longest path that stay in a host.
-    staying: u32,
+    /// Blocks of the longest path, and of the busiest rank, that stay in a host.
+    pub(super) staying: u32,
     /// Blocks that the ranks of a host send to other hosts, or receive from them, together. Along a tree of vectors, which is
     /// bound by its root, none.
     pub(super) crossing: u32,
@@ -82,14 +82,7 @@ impl Cost {
         }
         let shape = Shape::of(call, u32::from(per_host));
         let (cut, cost) = shape.cost(call);
-        Self { cut, ..cost.with_local_blocks() }
-    }
-
-    /// A block that stays in a host costs about a quarter.
-    fn with_local_blocks(self) -> Self {
-        let saved = self.staying.saturating_sub(self.staying >> 2);
-        let less = |load: Load| Load { blocks: load.blocks.saturating_sub(saved), ..load };
-        Self { path: less(self.path), busy: less(self.busy), ..self }
+        Self { cut, ..cost }
     }
 
     /// One direction along a tree, or between a root and all others. The path consists of the root's messages and, in
@@ -133,12 +126,15 @@ impl Cost {
 }
 
 /// Group size and base.
+#[derive(Clone, Copy)]
 struct Shape {
     size: u32,
     radix: Radix,
     ports: u32,
     groups: Groups,
     per_host: u32,
+    /// The root is the first rank of a host.
+    is_aligned: bool,
     /// The largest parts are exchanged between the nearest ranks.
     is_local_first: bool,
 }
@@ -149,7 +145,8 @@ impl Shape {
         let (per_host, groups) = (per_host.clamp(1, size), Groups::new(radix, size, 0));
         let is_split = groups.exact() || call.collective == CollectiveKind::Allreduce;
         let is_local_first = call.order != Order::Any && is_split;
-        Self { size, radix, ports: u32::from(call.ports), groups, per_host, is_local_first }
+        let is_aligned = remainder(call.root.0, per_host) == 0;
+        Self { size, radix, ports: u32::from(call.ports), groups, per_host, is_aligned, is_local_first }
     }
 
     /// Each rank sends `leaving` of its blocks to other hosts.
@@ -183,6 +180,12 @@ impl Shape {
         level.wrapping_mul(self.radix.others()).wrapping_add(quotient(self.others(), self.radix.power(level)))
     }
 
+    /// Those of them in the root's host, if no tree of a host's ranks has ranks of another one.
+    fn near_children(&self) -> u32 {
+        let within = Self { size: self.per_host, ..*self };
+        if self.is_aligned && self.per_host == self.radix.power(within.levels()) { within.children() } else { 0 }
+    }
+
     fn levels(&self) -> u32 {
         self.radix.log_up(self.size)
     }
@@ -203,7 +206,8 @@ impl Shape {
 
     /// A vector along a tree, from its root to every child.
     fn vector(&self) -> Cost {
-        Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0).in_all(self.size, self.both_ends(1))
+        let once = Cost::rooted(self.tree_rounds(), self.children(), self.children(), 0);
+        self.within_host(once.in_all(self.size, self.both_ends(1)), self.near_children())
     }
 
     /// Vectors along a tree to its root, which combines its children's.
@@ -211,7 +215,8 @@ impl Shape {
         let vectors = self.children().saturating_mul(blocks);
         let folds = self.others().saturating_mul(blocks);
         let all = Load { folds, ..self.both_ends(blocks) };
-        Cost::rooted(self.tree_rounds(), self.children(), vectors, vectors).in_all(self.size, all)
+        let once = Cost::rooted(self.tree_rounds(), self.children(), vectors, vectors).in_all(self.size, all);
+        self.within_host(once, self.near_children().saturating_mul(blocks))
     }
 
     /// Gather or scatter along a tree: Qian & Afsahi, equation 1.
@@ -273,7 +278,10 @@ impl Shape {
         let handed = self.size.saturating_sub(self.groups.count);
         let all = Load::both_ways(handed, handed.saturating_mul(blocks));
         let step = Cost::rooted(1, self.followers(), self.followers().saturating_mul(blocks), 0).in_all(self.size, all);
-        let away = self.followers().saturating_add(1).saturating_sub(self.per_host);
+        let members = self.followers().saturating_add(1);
+        // Groups that are not within hosts count as if all their ranks were on different ones.
+        let is_nested = remainder(self.size, self.groups.count) == 0 && remainder(self.per_host, members) == 0;
+        let away = if is_nested { 0 } else { self.followers() };
         let local = self.followers().saturating_sub(away).saturating_mul(blocks);
         let crossing = if self.per_host == 1 { 0 } else { away.saturating_mul(blocks) };
         self.within_host(Cost { crossing, ..step }, local)

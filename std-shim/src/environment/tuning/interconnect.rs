@@ -8,12 +8,24 @@ use crate::environment::link_speed::LinkSpeed;
 /// Cost of a UDP message in the model: a constant, so that it is equal on all ranks. Overhead and bandwidth are those
 /// that `unisono bench rate` and `bandwidth` measure between two processes of one host. The latency is between that of
 /// one host, which depends on the scheduler, and that between hosts.
-pub const UDP_COST: LinkModel =
-    LinkModel { latency_ns: 10_000, overhead_ns: 2_300, ps_per_byte: 500, sharing: 1, per_host: 1 };
+pub const UDP_COST: LinkModel = LinkModel {
+    latency_ns: 10_000,
+    overhead_ns: 2_300,
+    ps_per_byte: 500,
+    sharing: 1,
+    per_host: 1,
+    ps_per_byte_within: 500,
+};
 
 /// Cost of a message through the shared-memory rings of one node in the model: equal on all ranks, too.
-pub const RINGS_COST: LinkModel =
-    LinkModel { latency_ns: 1_000, overhead_ns: 400, ps_per_byte: 200, sharing: 1, per_host: 1 };
+pub const RINGS_COST: LinkModel = LinkModel {
+    latency_ns: 1_000,
+    overhead_ns: 400,
+    ps_per_byte: 200,
+    sharing: 1,
+    per_host: 1,
+    ps_per_byte_within: 200,
+};
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -112,6 +124,7 @@ impl Tuning {
     pub fn cost(&self, Interconnect { carrier, per_host }: Interconnect) -> LinkModel {
         let link = carrier.cost(self.sharing());
         let slowest = self.link_speed.filter(|_| carrier == Carrier::Udp).map_or(0, LinkSpeed::ps_per_byte);
-        LinkModel { per_host, ps_per_byte: link.ps_per_byte.max(slowest), ..link }
+        let ps_per_byte_within = RINGS_COST.ps_per_byte;
+        LinkModel { per_host, ps_per_byte: link.ps_per_byte.max(slowest), ps_per_byte_within, ..link }
     }
 }

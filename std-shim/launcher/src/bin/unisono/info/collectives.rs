@@ -387,7 +387,7 @@ mod tests {
             rows(line).into_iter().filter(|row| row.leaders.is_some()).map(|row| row.collective).collect()
         };
         assert_eq!(shown("-n 6 --nodes 2 --bytes 8").len(), 8);
-        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M"), ["barrier"]);
+        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M"), ["barrier", "broadcast"]);
         assert!(!shown("-n 6 --nodes 2 --bytes 8 --broadcast ring").contains(&"broadcast"));
         assert_eq!(shown("-n 8 --nodes 2 --bytes 1M --hierarchy host").len(), 8);
         assert!(shown("-n 6 --nodes 2 --hierarchy off").is_empty() && shown("-n 3 --nodes 3").is_empty());
