@@ -35,13 +35,13 @@ pub(super) mod raw;
 mod remote;
 mod request;
 mod target_datatype;
+mod targets;
 mod updates;
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 use parking_lot::Mutex;
-use unisono_core::rma::region::Refusal;
 use unisono_core::rma::{RKey, RemoteSpan};
 use unisono_memory::memory_regions::RegisterError;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -60,6 +60,7 @@ pub use epochs::LockKind;
 pub use memory::AccumulateOperation;
 pub(super) use request::OneSided;
 pub use request::{GetRequest, PutRequest};
+use targets::{Access, Targets};
 
 /// Why an operation on a window failed. Ranks are those of the window's communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -113,32 +114,11 @@ impl From<RegisterError> for WindowError {
     }
 }
 
-/// How the memory of a member is accessed.
-#[derive(Clone, Copy, Debug)]
-enum Access {
-    /// It is this rank's own.
-    Own(WindowMemory),
-    /// This process maps it.
-    Direct(WindowMemory),
-    /// By requests to the rank in the job; the place where it begins there.
-    Remote(Rank, RemoteSpan),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    access: Access,
-    /// Bytes of the user's part.
-    bytes: usize,
-    /// The lock word.
-    lock: Access,
-}
-
 /// Memory of every member of a communicator that all of them access.
 pub struct Window {
-    communicator: Communicator,
-    /// Its number in this process.
-    number: u32,
-    members: Vec<Member>,
+    targets: Targets,
+    /// Where each member's lock word is.
+    locks: Vec<Access>,
     /// The memory of this rank; leaked if the window is not freed.
     memory: Option<Buffer<u128>>,
     /// The lock word, and the user's part.
@@ -147,10 +127,6 @@ pub struct Window {
     bytes: usize,
     /// The keys under which remote members access it.
     keys: Vec<RKey>,
-    /// The memory that this rank has attached, if the window is dynamic.
-    attachments: Option<Attachments>,
-    /// Calls that needed no progress of their own.
-    calls: AtomicU32,
     /// Members that this rank has started an access epoch on, and exposed its memory to.
     started: Mutex<Vec<Rank>>,
     posted: Mutex<Vec<Rank>>,
@@ -158,7 +134,7 @@ pub struct Window {
 
 impl fmt::Debug for Window {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Window").field("number", &self.number).field("members", &self.members).finish_non_exhaustive()
+        to.debug_struct("Window").field("targets", &self.targets).finish_non_exhaustive()
     }
 }
 
@@ -175,7 +151,7 @@ impl Window {
     /// # Ok::<(), Error>(())
     /// ```
     pub const fn communicator(&self) -> &Communicator {
-        &self.communicator
+        &self.targets.communicator
     }
 
     /// Bytes of the memory of this rank.
@@ -208,7 +184,7 @@ impl Window {
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn bytes_of(&self, rank: Rank) -> Result<usize, WindowError> {
-        self.member(rank).map(|member| member.bytes)
+        self.targets.member(rank).map(|member| member.bytes)
     }
 
     /// Whether the memory of this rank is accessed without its taking part.
@@ -223,7 +199,7 @@ impl Window {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn is_direct(&self, rank: Rank) -> bool {
-        self.member(rank).is_ok_and(|member| !matches!(member.access, Access::Remote(..)))
+        self.targets.member(rank).is_ok_and(|member| !matches!(member.access, Access::Remote(..)))
     }
 
     /// The address of the memory of this rank (`MPI_WIN_BASE`). Other ranks may write there at any time: only raw
@@ -259,7 +235,7 @@ impl Window {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
-        match self.member(rank).ok()?.access {
+        match self.targets.member(rank).ok()?.access {
             Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr()),
             Access::Remote(..) => None,
         }
@@ -282,7 +258,7 @@ impl Window {
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<(), WindowError> {
-        self.get(into, self.communicator.rank, offset)
+        self.get(into, self.targets.communicator.rank, offset)
     }
 
     /// Copies to the memory of this rank, from byte `offset` on.
@@ -300,7 +276,7 @@ impl Window {
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, from: &[T]) -> Result<(), WindowError> {
-        self.put(from, self.communicator.rank, offset)
+        self.put(from, self.targets.communicator.rank, offset)
     }
 
     /// Waits until all operations of this rank on a target are done there (`MPI_Win_flush`).
@@ -319,14 +295,7 @@ impl Window {
     /// # Errors
     /// The first error of an operation since the last flush.
     pub fn flush(&self, target: Rank) -> Result<(), WindowError> {
-        match self.member(target)?.access {
-            Access::Own(_) | Access::Direct(_) => {
-                fence(Ordering::SeqCst);
-                self.make_progress(true);
-                Ok(())
-            }
-            Access::Remote(there, key) => self.flush_remote(target, there, key),
-        }
+        self.targets.flush(target)
     }
 
     /// [Flushes](Self::flush) all targets (`MPI_Win_flush_all`).
@@ -346,11 +315,11 @@ impl Window {
     /// As [`flush`](Self::flush), of the first target that reports one, after all were flushed.
     pub fn flush_all(&self) -> Result<(), WindowError> {
         fence(Ordering::SeqCst);
-        self.make_progress(true);
-        let used = self.communicator.shared.lock().remote_access.used_targets(self.number);
+        self.targets.make_progress(true);
+        let used = self.targets.communicator.shared.lock().remote_access.used_targets(self.targets.number);
         let mut first = Ok(());
         for there in used {
-            if let Some(target) = self.communicator.members.number(there) {
+            if let Some(target) = self.targets.communicator.members.number(there) {
                 first = first.and(self.flush(target));
             }
         }
@@ -374,8 +343,8 @@ impl Window {
     /// # Errors
     /// [`Failure::UnknownRank`].
     pub fn flush_local(&self, target: Rank) -> Result<(), WindowError> {
-        self.make_progress(true);
-        self.member(target).map(|_| ())
+        self.targets.make_progress(true);
+        self.targets.member(target).map(|_| ())
     }
 
     /// Orders accesses of this rank to the memory of its window and to that of ranks of its node (`MPI_Win_sync`).
@@ -390,7 +359,7 @@ impl Window {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn sync(&self) {
-        self.make_progress(true);
+        self.targets.make_progress(true);
         fence(Ordering::SeqCst);
     }
 
@@ -408,58 +377,30 @@ impl Window {
     /// [`WindowError`]; the memory is then never used again.
     pub fn free(mut self) -> Result<(), WindowError> {
         let flushed = self.flush_all();
-        self.communicator.barrier()?;
+        self.targets.communicator.barrier()?;
         // Nobody accesses it any more.
-        self.keys.extend(self.attachments.iter_mut().flat_map(Attachments::take_keys));
+        self.keys.extend(self.targets.attachments.iter_mut().flat_map(Attachments::take_keys));
         while let Some(key) = self.keys.pop() {
-            if self.conceal(key).is_err() {
+            if self.targets.conceal(key).is_err() {
                 return flushed;
             }
         }
-        self.attachments.iter_mut().for_each(Attachments::free);
+        self.targets.attachments.iter_mut().for_each(Attachments::free);
         drop(self.memory.take());
         flushed
-    }
-
-    fn member(&self, rank: Rank) -> Result<&Member, WindowError> {
-        self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
-    }
-
-    /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
-    /// `completes` others and other ranks may ask for memory of this one, else now and then.
-    pub(super) fn make_progress(&self, completes: bool) {
-        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.calls.store(calls, Ordering::Relaxed);
-        let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
-        if completes || is_due {
-            let shared = &self.communicator.shared;
-            let mut process = shared.lock();
-            if is_due || process.remote_access.is_exposed() {
-                shared.progress(&mut process);
-            }
-        }
-    }
-
-    /// Accesses this rank's own memory while the endpoint does not.
-    fn locked(&self, what: impl FnOnce() -> Result<(), Refusal>, rank: Rank) -> Result<(), WindowError> {
-        let _process = self.communicator.shared.lock();
-        remote::of(what(), rank)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let attached = self.attachments.iter_mut().flat_map(Attachments::take_keys);
+        let attached = self.targets.attachments.iter_mut().flat_map(Attachments::take_keys);
         for key in self.keys.drain(..).chain(attached) {
-            self.communicator.shared.with_process(|process| process.conceal(key));
+            self.targets.communicator.shared.with_process(|process| process.conceal(key));
         }
-        let mut process = self.communicator.shared.lock();
-        process.remote_access.forget_window(self.number);
-        for member in &self.members {
-            for access in [member.access, member.lock] {
-                if let Access::Remote(there, RemoteSpan { region, .. }) = access {
-                    process.remote_access.native.forget(there.into(), region);
-                }
+        let mut process = self.targets.communicator.shared.lock();
+        for lock in &self.locks {
+            if let Access::Remote(there, RemoteSpan { region, .. }) = lock {
+                process.remote_access.native.forget((*there).into(), *region);
             }
         }
         drop(process);
@@ -467,6 +408,3 @@ impl Drop for Window {
         core::mem::forget(self.memory.take());
     }
 }
-
-/// Calls that need no progress per round of progress that they make.
-const CALLS_PER_ROUND: u32 = 64;

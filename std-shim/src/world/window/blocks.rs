@@ -11,7 +11,8 @@ use unisono_core::rma::stride::Stride;
 use super::memory::COPY;
 use super::place::Place;
 use super::remote::remote_span;
-use super::{Access, GetRequest, Window, WindowError};
+use super::targets::{Access, Targets};
+use super::{GetRequest, WindowError};
 use crate::world::process::remote_access::CallEnd;
 use unisono_bootstrap::Rank;
 
@@ -58,7 +59,7 @@ impl WindowBlocks {
     }
 }
 
-impl Window {
+impl Targets {
     /// Where requests reach all of these blocks of elements of `grain` bytes, and how many one request holds. `None`:
     /// each is an operation of its own, as where an adapter executes them.
     fn strided(&self, target: Rank, blocks: &WindowBlocks, grain: usize) -> Option<(Rank, RemoteSpan, Stride, usize)> {
@@ -182,15 +183,15 @@ impl Part {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct WindowReads<'w, 'p> {
-    window: &'w Window,
+    targets: &'w Targets,
     /// The bytes that no ended read has filled.
     rest: &'p mut [u8],
     under_way: VecDeque<GetRequest<'w, u8>>,
 }
 
 impl<'w, 'p> WindowReads<'w, 'p> {
-    pub(super) const fn new(window: &'w Window, packed: &'p mut [u8]) -> Self {
-        Self { window, rest: packed, under_way: VecDeque::new() }
+    pub(super) const fn new(targets: &'w Targets, packed: &'p mut [u8]) -> Self {
+        Self { targets, rest: packed, under_way: VecDeque::new() }
     }
 
     /// Reads blocks to the bytes behind those of the reads before.
@@ -198,19 +199,19 @@ impl<'w, 'p> WindowReads<'w, 'p> {
     /// # Errors
     /// [`WindowError`].
     pub fn read(&mut self, target: Rank, blocks: &WindowBlocks) -> Result<(), WindowError> {
-        let window = self.window;
-        window.for_each_part(target, blocks, 1, &mut |part| {
+        let targets = self.targets;
+        targets.for_each_part(target, blocks, 1, &mut |part| {
             if self.under_way.len() == READS {
                 self.take()?;
             }
             let started = match part.place {
-                PartPlace::Block(offset) if window.is_mapped(target, offset, part.bytes)? => {
+                PartPlace::Block(offset) if targets.is_mapped(target, offset, part.bytes)? => {
                     self.take_all()?;
-                    return window.get_bytes(self.split_off(part.bytes), target, offset);
+                    return targets.get_bytes(self.split_off(part.bytes), target, offset);
                 }
-                PartPlace::Block(offset) => window.request_get(part.bytes, target, offset)?,
+                PartPlace::Block(offset) => targets.request_get(part.bytes, target, offset)?,
                 PartPlace::Strided { there, at, stride } => {
-                    window.start_read(target, there, part.bytes, at, part.bytes, Some(stride))?
+                    targets.start_read(target, there, part.bytes, at, part.bytes, Some(stride))?
                 }
             };
             self.under_way.push_back(started);

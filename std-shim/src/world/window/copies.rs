@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
 use super::place::Place;
 use super::remote::{of, remote_span};
-use super::{Access, Window, WindowError};
+use super::targets::{Access, Targets};
+use super::{Window, WindowError};
 use crate::world::collective::{AsView, AsViewMut, View, ViewMut};
 use crate::world::process::remote_access::CallEnd;
 use crate::world::request::Failure;
@@ -40,17 +41,7 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        self.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
-    }
-
-    pub(super) fn put_view<T: IntoBytes + Immutable>(
-        &self,
-        data: &View<'_, T>,
-        target: Rank,
-        offset: usize,
-        end: CallEnd,
-    ) -> Result<Vec<u32>, WindowError> {
-        self.start_put(&bytes_of_view(data)?, target, offset, end)
+        self.targets.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
     }
 
     /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it), to a slice, or to the
@@ -75,7 +66,19 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        fill_view(into.as_view_mut(), |bytes| self.get_bytes(bytes, target, offset))
+        fill_view(into.as_view_mut(), |bytes| self.targets.get_bytes(bytes, target, offset))
+    }
+}
+
+impl Targets {
+    pub(super) fn put_view<T: IntoBytes + Immutable>(
+        &self,
+        data: &View<'_, T>,
+        target: Rank,
+        offset: usize,
+        end: CallEnd,
+    ) -> Result<Vec<u32>, WindowError> {
+        self.start_put(&bytes_of_view(data)?, target, offset, end)
     }
 
     pub(super) fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {

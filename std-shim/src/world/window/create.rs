@@ -1,7 +1,6 @@
 //! Making windows: members publish how the others access their memory.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use unisono_core::ids::RemoteKey;
@@ -9,7 +8,8 @@ use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::memory::WindowMemory;
-use super::{Access, Member, Window, WindowError};
+use super::targets::{Access, Target, Targets};
+use super::{Window, WindowError};
 use crate::world::communicator::Communicator;
 use crate::world::process::remote_access::NativeMemory;
 use crate::world::request::Failure;
@@ -53,7 +53,7 @@ impl Communicator {
     ///
     /// let world = World::join()?;
     /// let window = world.allocate_window(64)?;
-    /// assert_eq!((window.bytes(), window.communicator().size()), (64, world.size()));
+    /// assert_eq!((window.bytes(), window.targets.communicator().size()), (64, world.size()));
     /// window.free()?;
     /// # Ok::<(), Error>(())
     /// ```
@@ -71,23 +71,22 @@ impl Communicator {
         communicator.all_gather_into(&[published][..], &mut all[..])?;
         let Exposed { memory, own, key, .. } = prepared?;
         let (lock, own) = own.split(CONTROL);
-        let number = communicator.shared.lock().remote_access.next_window();
         let mut window = Window {
-            communicator,
-            number,
-            members: Vec::new(),
+            targets: Targets::new(communicator),
+            locks: Vec::new(),
             memory: Some(memory),
             lock,
             own,
             bytes,
             keys: key.into_iter().collect(),
-            attachments: None,
-            calls: AtomicU32::new(0),
             started: Mutex::new(Vec::new()),
             posted: Mutex::new(Vec::new()),
         };
-        let find = |(rank, published): (u32, &Published)| window.find(Rank(rank), published);
-        window.members = (0..).zip(&all).map(find).collect::<Result<_, _>>()?;
+        for (rank, published) in (0..).zip(&all) {
+            let (lock, target) = window.find(Rank(rank), published)?;
+            window.locks.push(lock);
+            window.targets.members.push(target);
+        }
         Ok(window)
     }
 }
@@ -122,28 +121,29 @@ impl Communicator {
         let memory = unsafe { WindowMemory::new(start, bytes) };
         let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
         // SAFETY: the caller promises that the memory stays valid and is not referred to until the window is freed.
-        let exposed = unsafe { window.communicator.shared.lock().expose(memory, rights) };
+        let exposed = unsafe { window.targets.communicator.shared.lock().expose(memory, rights) };
         let mut published = Published::NOTHING;
         if let Ok(RKey { index, key }) = exposed {
             window.keys.push(RKey { index, key });
             (published.bytes, published.key, published.index) = (bytes as u64, key.0, index.into());
-            published.native = window.communicator.shared.lock().remote_access.native.exposed(RKey { index, key }).0;
+            published.native =
+                window.targets.communicator.shared.lock().remote_access.native.exposed(RKey { index, key }).0;
         }
-        let mut all = vec![published; window.communicator.size() as usize];
-        window.communicator.all_gather_into(&[published][..], &mut all[..])?;
+        let mut all = vec![published; window.targets.communicator.size() as usize];
+        window.targets.communicator.all_gather_into(&[published][..], &mut all[..])?;
         exposed?;
         for (rank, published) in (0..).map(Rank).zip(&all) {
-            let there = window.communicator.world_rank(rank)?;
+            let there = window.targets.communicator.world_rank(rank)?;
             let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
             let region = published.region().ok_or(no_memory)?;
-            let is_own = rank == window.communicator.rank;
-            let member = window.members.get_mut(rank.0 as usize).ok_or(no_memory)?;
+            let is_own = rank == window.targets.communicator.rank;
+            let member = window.targets.members.get_mut(rank.0 as usize).ok_or(no_memory)?;
             member.bytes =
                 usize::try_from(published.bytes).ok().filter(|_| published.bytes != u64::MAX).ok_or(no_memory)?;
             let remote = Access::Remote(there, RemoteSpan { region, offset: 0 });
             member.access = if is_own { Access::Own(memory) } else { remote };
             if !is_own {
-                window.communicator.shared.lock().remote_access.native.learn(
+                window.targets.communicator.shared.lock().remote_access.native.learn(
                     there.into(),
                     region,
                     NativeMemory(published.native),
@@ -190,15 +190,15 @@ impl Exposed {
 }
 
 impl Window {
-    /// How the memory of a member is accessed.
-    fn find(&self, rank: Rank, published: &Published) -> Result<Member, WindowError> {
-        let there = self.communicator.world_rank(rank)?;
+    /// How the lock word and the memory of a member are accessed.
+    fn find(&self, rank: Rank, published: &Published) -> Result<(Access, Target), WindowError> {
+        let there = self.targets.communicator.world_rank(rank)?;
         let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
         let bytes = usize::try_from(published.bytes).map_err(|_| no_memory)?;
         let all = bytes.checked_add(CONTROL).and_then(|all| all.checked_next_multiple_of(size_of::<u128>()));
         let all = all.ok_or(no_memory)?;
-        let mut process = self.communicator.shared.lock();
-        let [lock, access] = if rank == self.communicator.rank {
+        let mut process = self.targets.communicator.shared.lock();
+        let [lock, access] = if rank == self.targets.communicator.rank {
             [Access::Own(self.lock), Access::Own(self.own)]
         } else if let Some(shm) = &process.transport.shm
             && let Some(peer) = shm.peer(there.into())
@@ -216,6 +216,6 @@ impl Window {
             process.remote_access.native.learn(there.into(), region, NativeMemory(published.native));
             [0, CONTROL as u64].map(|offset| Access::Remote(there, RemoteSpan { region, offset }))
         };
-        Ok(Member { access, bytes, lock })
+        Ok((lock, Target { access, bytes }))
     }
 }

@@ -14,7 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::memory::WindowMemory;
 use super::place::{Place, Places};
 use super::remote::remote_span;
-use super::{Access, Window, WindowError};
+use super::targets::{Access, Targets};
+use super::{Window, WindowError};
 use crate::world::communicator::Communicator;
 use crate::world::progress::WaitFor;
 use crate::world::shm_transport::Buffer;
@@ -137,10 +138,10 @@ impl Communicator {
         let (start, bytes) = (NonNull::from(&mut table[..]).cast(), table.len() * size_of::<u128>());
         // SAFETY: the buffer is kept by the window until it is freed, or leaked, and no reference to it is made.
         let mut window = unsafe { self.create_window(start, bytes) }?;
-        window.attachments = Some(Attachments { table: Some(table), pieces: Mutex::new(vec![None]) });
+        window.targets.attachments = Some(Attachments { table: Some(table), pieces: Mutex::new(vec![None]) });
         window.set_entry(0, Entry { address: 1, ..FREE })?;
         // Nobody reads a table before that.
-        window.communicator.barrier()?;
+        window.targets.communicator.barrier()?;
         Ok(window)
     }
 }
@@ -173,7 +174,7 @@ impl Window {
     /// As of [`create_window`](Communicator::create_window), until [`detach`](Self::detach) or [`free`](Self::free) has
     /// returned without an error.
     pub unsafe fn attach(&self, start: NonNull<u8>, bytes: usize) -> Result<(), WindowError> {
-        let attachments = self.attachments.as_ref().ok_or(WindowError::Unsupported)?;
+        let attachments = self.targets.attachments.as_ref().ok_or(WindowError::Unsupported)?;
         let mut pieces = attachments.pieces.lock();
         let free = pieces.iter().skip(1).position(Option::is_none).map(|place| place + 1);
         let place = free.unwrap_or(pieces.len());
@@ -184,7 +185,7 @@ impl Window {
         let memory = unsafe { WindowMemory::new(start, bytes) };
         let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
         // SAFETY: the caller promises that the memory stays valid and is not referred to until it is detached.
-        let key = unsafe { self.communicator.shared.lock().expose(memory, rights) }?;
+        let key = unsafe { self.targets.communicator.shared.lock().expose(memory, rights) }?;
         let (address, bytes) = (start.addr().get() as u64, bytes as u64);
         self.set_entry(place, Entry { address, bytes, key: key.key.0, index: key.index.into() })?;
         match pieces.get_mut(place) {
@@ -216,21 +217,24 @@ impl Window {
     /// [`WindowError::OutOfBounds`] if no attached memory begins there; otherwise the job has ended, and the memory may
     /// still be accessed.
     pub fn detach(&self, start: *const u8) -> Result<(), WindowError> {
-        let attachments = self.attachments.as_ref().ok_or(WindowError::Unsupported)?;
+        let attachments = self.targets.attachments.as_ref().ok_or(WindowError::Unsupported)?;
         let mut pieces = attachments.pieces.lock();
         let begins =
             |piece: &Option<Piece>| piece.is_some_and(|piece| piece.memory.start().addr().get() == start.addr());
         let found = (0..).zip(pieces.iter_mut()).find(|(_, piece)| begins(piece));
-        let (place, piece) = found.ok_or(WindowError::OutOfBounds(self.communicator.rank))?;
+        let (place, piece) = found.ok_or(WindowError::OutOfBounds(self.targets.communicator.rank))?;
         self.set_entry(place, FREE)?;
         let Some(Piece { key, .. }) = piece.take() else { return Ok(()) };
-        self.conceal(key)
+        self.targets.conceal(key)
     }
 
     fn set_entry(&self, place: usize, entry: Entry) -> Result<(), WindowError> {
-        self.locked(|| self.own.store(place * size_of::<Entry>(), entry.as_bytes()), self.communicator.rank)
+        self.targets
+            .locked(|| self.own.store(place * size_of::<Entry>(), entry.as_bytes()), self.targets.communicator.rank)
     }
+}
 
+impl Targets {
     /// The attached pieces of a rank that `bytes` bytes at an address in its process lie in, in their order.
     pub(super) fn find_attached(
         &self,

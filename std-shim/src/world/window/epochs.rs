@@ -6,7 +6,8 @@ use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::operation::RmaRequest;
 
 use super::remote::{of, remote_span};
-use super::{Access, Window, WindowError};
+use super::targets::Access;
+use super::{Window, WindowError};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use crate::world::request::{Failure, Tag};
 use unisono_bootstrap::Rank;
@@ -52,9 +53,9 @@ impl Window {
         let flushed = self.flush_all();
         fence(Ordering::SeqCst);
         // An operation on a dead member may be lost: what others can still see there would lack it.
-        let context = self.communicator.context;
-        self.communicator.shared.with_process(|process| process.fail_if_member_died(context));
-        flushed.and(self.communicator.barrier().map_err(WindowError::from))
+        let context = self.targets.communicator.context;
+        self.targets.communicator.shared.with_process(|process| process.fail_if_member_died(context));
+        flushed.and(self.targets.communicator.barrier().map_err(WindowError::from))
     }
 
     /// Locks the memory of a rank, and waits for it (`MPI_Win_lock`). Operations are allowed without a lock, too: it
@@ -84,10 +85,10 @@ impl Window {
         if self.try_lock(lock, kind, target)? {
             return Ok(());
         }
-        let shared = &self.communicator.shared;
-        shared.lock().remote_access.begin_lock_wait(self.number, self.communicator.members.iter());
+        let shared = &self.targets.communicator.shared;
+        shared.lock().remote_access.begin_lock_wait(self.targets.number, self.targets.communicator.members.iter());
         let locked = self.wait_for_lock(lock, kind, target);
-        shared.lock().remote_access.end_lock_wait(self.number);
+        shared.lock().remote_access.end_lock_wait(self.targets.number);
         locked
     }
 
@@ -95,8 +96,8 @@ impl Window {
         loop {
             self.expect_members()?;
             // The holder may need this rank's progress.
-            let mut process = self.communicator.shared.lock();
-            self.communicator.shared.progress(&mut process);
+            let mut process = self.targets.communicator.shared.lock();
+            self.targets.communicator.shared.progress(&mut process);
             drop(process);
             std::thread::yield_now();
             if self.try_lock(lock, kind, target)? {
@@ -143,9 +144,9 @@ impl Window {
 
     /// Releases a lock of a rank, after a flush.
     pub(super) fn release(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
-        let flushed = match self.member(target)?.access {
+        let flushed = match self.targets.member(target)?.access {
             Access::Own(_) | Access::Direct(_) => Ok(()),
-            Access::Remote(there, key) => self.flush_remote(target, there, key),
+            Access::Remote(there, key) => self.targets.flush_remote(target, there, key),
         };
         fence(Ordering::SeqCst);
         match kind {
@@ -154,7 +155,7 @@ impl Window {
         };
         // Here, and not before: requests for the lock find it free. Otherwise a rank that polls its own memory under its
         // own lock would never let another one have it.
-        self.make_progress(true);
+        self.targets.make_progress(true);
         flushed
     }
 
@@ -175,7 +176,7 @@ impl Window {
     /// # Errors
     /// [`WindowError`].
     pub fn lock_all(&self) -> Result<(), WindowError> {
-        (0..self.communicator.size()).try_for_each(|rank| self.lock(LockKind::Shared, Rank(rank)))
+        (0..self.targets.communicator.size()).try_for_each(|rank| self.lock(LockKind::Shared, Rank(rank)))
     }
 
     /// [Unlocks](Self::unlock) the memory of all ranks (`MPI_Win_unlock_all`).
@@ -195,7 +196,7 @@ impl Window {
     /// [`WindowError`].
     pub fn unlock_all(&self) -> Result<(), WindowError> {
         let unlock = |rank| self.unlock(LockKind::Shared, Rank(rank));
-        (0..self.communicator.size()).map(unlock).fold(Ok(()), Result::and)
+        (0..self.targets.communicator.size()).map(unlock).fold(Ok(()), Result::and)
     }
 
     /// Exposes the memory of this rank to these ranks until they [complete](Self::complete) (`MPI_Win_post`).
@@ -219,7 +220,7 @@ impl Window {
     pub fn post(&self, origins: &[Rank]) -> Result<(), WindowError> {
         fence(Ordering::SeqCst);
         for origin in origins {
-            self.communicator.send::<u8>(&[], *origin, POSTED)?;
+            self.targets.communicator.send::<u8>(&[], *origin, POSTED)?;
         }
         *self.posted.lock() = origins.to_vec();
         Ok(())
@@ -244,7 +245,7 @@ impl Window {
     /// [`WindowError`].
     pub fn start_epoch(&self, targets: &[Rank]) -> Result<(), WindowError> {
         for target in targets {
-            self.communicator.receive_into::<u8>(&mut [], *target, POSTED)?;
+            self.targets.communicator.receive_into::<u8>(&mut [], *target, POSTED)?;
         }
         *self.started.lock() = targets.to_vec();
         Ok(())
@@ -274,7 +275,7 @@ impl Window {
         for target in targets {
             first = first.and(self.flush(target));
             fence(Ordering::SeqCst);
-            let notified = self.communicator.send::<u8>(&[], target, COMPLETED);
+            let notified = self.targets.communicator.send::<u8>(&[], target, COMPLETED);
             first = first.and(notified.map_err(WindowError::from));
         }
         first
@@ -300,7 +301,7 @@ impl Window {
     pub fn wait_epoch(&self) -> Result<(), WindowError> {
         let origins = core::mem::take(&mut *self.posted.lock());
         for origin in origins {
-            self.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
+            self.targets.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
         }
         fence(Ordering::SeqCst);
         Ok(())
@@ -328,10 +329,10 @@ impl Window {
     pub fn test_epoch(&self) -> Result<bool, WindowError> {
         let mut posted = self.posted.lock();
         while let Some(origin) = posted.last().copied() {
-            if self.communicator.immediate_probe(origin, COMPLETED)?.is_none() {
+            if self.targets.communicator.immediate_probe(origin, COMPLETED)?.is_none() {
                 return Ok(false);
             }
-            self.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
+            self.targets.communicator.receive_into::<u8>(&mut [], origin, COMPLETED)?;
             posted.pop();
         }
         fence(Ordering::SeqCst);
@@ -341,28 +342,29 @@ impl Window {
     /// Updates a lock word of a rank. Returns its old value.
     fn lock_word(&self, target: Rank, lock: usize, kind: AtomicKind) -> Result<u64, WindowError> {
         let operation = AtomicOperation { width: Width::Bits64, kind };
-        match self.member(target)?.lock {
+        let lock_word = self.locks.get(target.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(target)))?;
+        match *lock_word {
             Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(lock, operation), target),
             Access::Remote(there, base) => {
                 let at = remote_span(base, lock);
                 let request = RmaRequest::Atomic(operation);
-                let started = self.start_when_room(there, |process| {
-                    process.start_remote(self.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
+                let started = self.targets.start_when_room(there, |process| {
+                    process.start_remote(self.targets.number, there, at, request, CallMemory::Nothing, CallEnd::Request)
                 })?;
-                self.wait(started, target, there)
+                self.targets.wait(started, target, there)
             }
         }
     }
 
     /// Whether all members take part, to the knowledge of this rank.
     fn expect_members(&self) -> Result<(), WindowError> {
-        let process = self.communicator.shared.lock();
+        let process = self.targets.communicator.shared.lock();
         if let Some(failure) = process.aborted {
-            return Err(self.communicator.local_failure(failure).into());
+            return Err(self.targets.communicator.local_failure(failure).into());
         }
-        let failed = self.communicator.members.iter().find_map(|rank| process.why_gone(rank));
+        let failed = self.targets.communicator.members.iter().find_map(|rank| process.why_gone(rank));
         drop(process);
-        failed.map_or(Ok(()), |failure: Failure| Err(self.communicator.local_failure(failure).into()))
+        failed.map_or(Ok(()), |failure: Failure| Err(self.targets.communicator.local_failure(failure).into()))
     }
 }
 

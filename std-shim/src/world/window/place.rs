@@ -1,6 +1,7 @@
 //! Places: where in the memory of a rank the bytes of a one-sided operation lie, and how they are accessed.
 
-use super::{Access, Window, WindowError};
+use super::WindowError;
+use super::targets::{Access, Targets};
 use unisono_bootstrap::Rank;
 
 /// Contiguous memory that an operation accesses.
@@ -46,7 +47,7 @@ impl IntoIterator for Places {
     }
 }
 
-impl Window {
+impl Targets {
     /// Where `bytes` bytes from `offset` on are, elements of `grain` bytes, none of which lies in two places.
     pub(super) fn places(&self, rank: Rank, offset: usize, bytes: usize, grain: usize) -> Result<Places, WindowError> {
         if let Some(attachments) = &self.attachments {

@@ -50,7 +50,7 @@ impl Window {
             return Err(WindowError::Unsupported);
         }
         let grain = update.element.bytes();
-        self.update(update.operation.update(update.element), grain, bytes, old, target, offset)
+        self.targets.update(update.operation.update(update.element), grain, bytes, old, target, offset)
     }
 
     /// As [`raw_update`](Self::raw_update) without `old`, into `count` elements of a datatype, the first of which is at
@@ -68,7 +68,7 @@ impl Window {
         datatype: &Datatype,
     ) -> Result<(), WindowError> {
         let (grain, there) = (update.element.bytes(), TargetElements { rank: target, offset, count, datatype });
-        self.update_blocks(update.operation.update(update.element), grain, bytes, there)
+        self.targets.update_blocks(update.operation.update(update.element), grain, bytes, there)
     }
 
     /// Copies packed bytes to blocks in the memory of a rank. Done after the next flush.
@@ -76,12 +76,12 @@ impl Window {
     /// # Errors
     /// [`WindowError`].
     pub fn raw_put_blocks(&self, packed: &[u8], target: Rank, blocks: &WindowBlocks) -> Result<(), WindowError> {
-        self.put_blocks(packed, target, blocks)
+        self.targets.put_blocks(packed, target, blocks)
     }
 
     /// Reads of blocks, which fill `packed` in the order in which they are started.
     pub const fn raw_reads<'w, 'p>(&'w self, packed: &'p mut [u8]) -> WindowReads<'w, 'p> {
-        WindowReads::new(self, packed)
+        WindowReads::new(&self.targets, packed)
     }
 
     /// As [`raw_update`](Self::raw_update), of the elements in blocks, each of which has whole elements.
@@ -100,7 +100,7 @@ impl Window {
             return Err(WindowError::Unsupported);
         }
         let grain = update.element.bytes();
-        self.update_strided(update.operation.update(update.element), grain, packed, old, target, blocks)
+        self.targets.update_strided(update.operation.update(update.element), grain, packed, old, target, blocks)
     }
 
     /// As [`raw_update`](Self::raw_update), with a request, which copies the bytes.
@@ -115,7 +115,7 @@ impl Window {
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
         let grain = update.element.bytes();
-        self.request_update(update.operation.update(update.element), grain, bytes, target, offset)
+        self.targets.request_update(update.operation.update(update.element), grain, bytes, target, offset)
     }
 
     /// As [`raw_request_update`](Self::raw_request_update); the request returns the old elements.
@@ -130,7 +130,7 @@ impl Window {
         offset: usize,
     ) -> Result<GetRequest<'_, u8>, WindowError> {
         let grain = update.element.bytes();
-        self.request_fetch(update.operation.update(update.element), grain, bytes, target, offset)
+        self.targets.request_fetch(update.operation.update(update.element), grain, bytes, target, offset)
     }
 
     /// Holds a rank's lock of updates that no instruction executes, and waits for it. It is another one than that of

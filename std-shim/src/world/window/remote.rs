@@ -5,14 +5,15 @@ use unisono_core::rma::region::Refusal;
 use unisono_core::rma::{RemoteSpan, RmaError};
 use unisono_core::span::Span;
 
-use super::{Window, WindowError};
+use super::WindowError;
+use super::targets::Targets;
 use crate::world::process::Process;
 use crate::world::process::remote_access::{CallEnd, CallMemory, CallResult, StartError};
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
-impl Window {
+impl Targets {
     /// Starts an operation that sends a copy of `bytes`.
     pub(super) fn start(
         &self,

@@ -15,7 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::place::Place;
 use super::remote::remote_span;
-use super::{Access, AccumulateOperation, Window, WindowError};
+use super::targets::{Access, Targets};
+use super::{AccumulateOperation, Window, WindowError};
 use crate::world::collective::{AsView, Element};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
@@ -29,7 +30,7 @@ use unisono_bootstrap::Rank;
 /// A one-sided call with a request: its operations, and how they ended.
 #[derive(Debug)]
 pub struct OneSided<'w> {
-    window: &'w Window,
+    targets: &'w Targets,
     target: Rank,
     /// The operations whose end was not taken.
     parts: RefCell<Vec<u32>>,
@@ -39,13 +40,13 @@ pub struct OneSided<'w> {
 }
 
 impl<'w> OneSided<'w> {
-    fn new(window: &'w Window, target: Rank, parts: Vec<u32>) -> Self {
-        Self { window, target, parts: RefCell::new(parts), ended: Cell::new(Ok(())), is_reported: Cell::new(false) }
+    fn new(targets: &'w Targets, target: Rank, parts: Vec<u32>) -> Self {
+        Self { targets, target, parts: RefCell::new(parts), ended: Cell::new(Ok(())), is_reported: Cell::new(false) }
     }
 
     /// The communicator of the window.
     pub(in crate::world) const fn communicator(&self) -> &'w Communicator {
-        &self.window.communicator
+        &self.targets.communicator
     }
 
     /// How the call has ended, for the holder of the lock. `None`: it has not.
@@ -54,7 +55,7 @@ impl<'w> OneSided<'w> {
         while let Some(part) = parts.last() {
             let ended = process.take_remote(*part)?;
             parts.pop();
-            let result = self.window.result_locked(process, ended, self.target).map(|_| ());
+            let result = self.targets.result_locked(process, ended, self.target).map(|_| ());
             self.ended.set(self.ended.get().and(result));
         }
         Some(self.ended.get())
@@ -311,12 +312,7 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
-        let parts = self.put_view(&data.as_view(), target, offset, CallEnd::Request)?;
-        if !parts.is_empty() {
-            let there = self.communicator.world_rank(target)?;
-            self.communicator.shared.lock().record_write(self.number, there);
-        }
-        Ok(PutRequest(OneSided::new(self, target, parts)))
+        self.targets.request_put(data, target, offset)
     }
 
     /// As [`accumulate`](Self::accumulate), with a request (`MPI_Raccumulate`), which may be waited for beside those of
@@ -351,7 +347,13 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<PutRequest<'_>, WindowError> {
-        self.request_update(operation.into().update(T::ELEMENT), size_of::<T>(), data.as_bytes(), target, offset)
+        self.targets.request_update(
+            operation.into().update(T::ELEMENT),
+            size_of::<T>(),
+            data.as_bytes(),
+            target,
+            offset,
+        )
     }
 
     /// As [`get_accumulate`](Self::get_accumulate), with a request (`MPI_Rget_accumulate`). More than 4 KiB are waited
@@ -377,7 +379,71 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<GetRequest<'_, T>, WindowError> {
-        self.request_fetch(operation.into().update(T::ELEMENT), size_of::<T>(), data.as_bytes(), target, offset)
+        self.targets.request_fetch(operation.into().update(T::ELEMENT), size_of::<T>(), data.as_bytes(), target, offset)
+    }
+
+    /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let get = window.request_get::<u32>(2, world.rank(), 0)?;
+    /// // Compute here.
+    /// assert_eq!(get.wait()?, [0, 0]);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn request_get<T: FromBytes + IntoBytes>(
+        &self,
+        count: usize,
+        target: Rank,
+        offset: usize,
+    ) -> Result<GetRequest<'_, T>, WindowError> {
+        self.targets.request_get(count, target, offset)
+    }
+}
+
+impl Targets {
+    /// Starts to copy elements to the memory of a rank.
+    pub(super) fn request_put<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        target: Rank,
+        offset: usize,
+    ) -> Result<PutRequest<'_>, WindowError> {
+        let parts = self.put_view(&data.as_view(), target, offset, CallEnd::Request)?;
+        if !parts.is_empty() {
+            let there = self.communicator.world_rank(target)?;
+            self.communicator.shared.lock().record_write(self.number, there);
+        }
+        Ok(PutRequest(OneSided::new(self, target, parts)))
+    }
+
+    /// Starts to copy `count` elements from the memory of a rank.
+    pub(super) fn request_get<T: FromBytes + IntoBytes>(
+        &self,
+        count: usize,
+        target: Rank,
+        offset: usize,
+    ) -> Result<GetRequest<'_, T>, WindowError> {
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(WindowError::OutOfBounds(target))?;
+        match self.places(target, offset, bytes, 1)?.only() {
+            Some(Place { access: Access::Remote(there, key), offset: at, .. })
+                if bytes <= self.communicator.shared.lock().read_limit(there) =>
+            {
+                self.start_read(target, there, count, remote_span(key, at), bytes, None)
+            }
+            _ => {
+                let mut values: Vec<T> = zeroed(count);
+                self.get_bytes(values.as_mut_slice().as_mut_bytes(), target, offset)?;
+                Ok(self.fetched(target, values))
+            }
+        }
     }
 
     /// Starts to combine elements of `grain` bytes.
@@ -439,43 +505,6 @@ impl Window {
                 let mut values: Vec<T> = zeroed(count);
                 let old = values.as_mut_slice().as_mut_bytes();
                 self.update(update, grain, bytes, Some(old), target, offset)?;
-                Ok(self.fetched(target, values))
-            }
-        }
-    }
-
-    /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).
-    ///
-    /// ```
-    /// use unisono::prelude::*;
-    ///
-    /// let world = World::join()?;
-    /// let window = world.allocate_window(8)?;
-    /// let get = window.request_get::<u32>(2, world.rank(), 0)?;
-    /// // Compute here.
-    /// assert_eq!(get.wait()?, [0, 0]);
-    /// window.free()?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`WindowError`].
-    pub fn request_get<T: FromBytes + IntoBytes>(
-        &self,
-        count: usize,
-        target: Rank,
-        offset: usize,
-    ) -> Result<GetRequest<'_, T>, WindowError> {
-        let bytes = count.checked_mul(size_of::<T>()).ok_or(WindowError::OutOfBounds(target))?;
-        match self.places(target, offset, bytes, 1)?.only() {
-            Some(Place { access: Access::Remote(there, key), offset: at, .. })
-                if bytes <= self.communicator.shared.lock().read_limit(there) =>
-            {
-                self.start_read(target, there, count, remote_span(key, at), bytes, None)
-            }
-            _ => {
-                let mut values: Vec<T> = zeroed(count);
-                self.get(&mut values, target, offset)?;
                 Ok(self.fetched(target, values))
             }
         }

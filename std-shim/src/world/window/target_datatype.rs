@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::blocks::{WindowBlocks, WindowReads};
 use super::copies::{bytes_of_view, fill_view};
 use super::place::Places;
+use super::targets::Targets;
 use super::{AccumulateOperation, Window, WindowError};
 use crate::world::collective::{AsView, AsViewMut, Element};
 use unisono_bootstrap::Rank;
@@ -57,9 +58,9 @@ impl Window {
         let (view, there) = (data.as_view(), TargetElements { rank: target, offset, count, datatype });
         let bytes = bytes_of_view(&view)?;
         let mut rest = &*bytes;
-        self.for_each_run(bytes.len(), there, &mut |run, _, _| {
+        self.targets.for_each_run(bytes.len(), there, &mut |run, _, _| {
             let part = rest.split_off(..run.bytes * run.count).unwrap_or_default();
-            self.put_blocks(part, target, &run)
+            self.targets.put_blocks(part, target, &run)
         })
     }
 
@@ -90,7 +91,7 @@ impl Window {
         datatype: &Datatype,
     ) -> Result<(), WindowError> {
         let there = TargetElements { rank: target, offset, count, datatype };
-        fill_view(into.as_view_mut(), |bytes| self.get_blocks(bytes, there))
+        fill_view(into.as_view_mut(), |bytes| self.targets.get_blocks(bytes, there))
     }
 
     /// As [`accumulate`](Self::accumulate), into `count` elements of a datatype, the first of which is at byte `offset`
@@ -120,9 +121,11 @@ impl Window {
     ) -> Result<(), WindowError> {
         let update = operation.into().update(T::ELEMENT);
         let there = TargetElements { rank: target, offset, count, datatype };
-        self.update_blocks(update, size_of::<T>(), data.as_bytes(), there)
+        self.targets.update_blocks(update, size_of::<T>(), data.as_bytes(), there)
     }
+}
 
+impl Targets {
     /// As [`accumulate_typed`](Self::accumulate_typed), for elements of `grain` bytes.
     pub(super) fn update_blocks(
         &self,

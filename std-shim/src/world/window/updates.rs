@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::memory::width_of;
 use super::place::Place;
 use super::remote::{of, remote_span};
-use super::{Access, AccumulateOperation, Window, WindowError};
+use super::targets::{Access, Targets};
+use super::{AccumulateOperation, Window, WindowError};
 use crate::world::collective::{Element, SystemOperation};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use unisono_bootstrap::Rank;
@@ -41,7 +42,7 @@ impl Window {
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
         let update = operation.into().update(T::ELEMENT);
-        self.update(update, size_of::<T>(), data.as_bytes(), None, target, offset)
+        self.targets.update(update, size_of::<T>(), data.as_bytes(), None, target, offset)
     }
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
@@ -72,7 +73,117 @@ impl Window {
             return Err(WindowError::Unsupported);
         }
         let update = operation.into().update(T::ELEMENT);
-        self.update(update, size_of::<T>(), data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
+        self.targets.update(update, size_of::<T>(), data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
+    }
+
+    /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// let ticket = window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
+    /// assert!(ticket < u64::from(world.size()));
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn fetch_and_op<T: Element>(
+        &self,
+        value: T,
+        target: Rank,
+        offset: usize,
+        operation: impl Into<AccumulateOperation>,
+    ) -> Result<T, WindowError> {
+        self.targets.fetch_and_op(value, target, offset, operation.into())
+    }
+
+    /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
+    /// and a flush of it). Bytes are compared.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let window = world.allocate_window(8)?;
+    /// assert_eq!(window.compare_and_swap(0_u64, 5, world.rank(), 0)?, 0);
+    /// assert_eq!(window.compare_and_swap(0_u64, 6, world.rank(), 0)?, 5);
+    /// window.free()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
+    pub fn compare_and_swap<T: Element>(
+        &self,
+        expected: T,
+        new: T,
+        target: Rank,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        self.targets.compare_and_swap(expected, new, target, offset)
+    }
+}
+
+impl Targets {
+    /// Combines one element, and returns its old value.
+    pub(super) fn fetch_and_op<T: Element>(
+        &self,
+        value: T,
+        target: Rank,
+        offset: usize,
+        operation: AccumulateOperation,
+    ) -> Result<T, WindowError> {
+        let bytes = size_of::<T>();
+        let is_integer = T::ELEMENT as u8 <= unisono_shmem::reduction_ops::Element::U64 as u8;
+        let kind = match operation {
+            AccumulateOperation::Replace => Some(AtomicKind::Swap { swap: word_of(&value), mask: u64::MAX }),
+            AccumulateOperation::NoOp => Some(AtomicKind::FetchAdd { add: 0, boundaries: 0 }),
+            AccumulateOperation::Reduce(sum) if is_integer && sum == SystemOperation::sum() => {
+                Some(AtomicKind::FetchAdd { add: word_of(&value), boundaries: 0 })
+            }
+            AccumulateOperation::Reduce(_) => None,
+        };
+        if let (Some(kind), Some(width)) = (kind, width_of(bytes)) {
+            let old = self.atomic(target, offset, AtomicOperation { width, kind })?;
+            return element_of(old);
+        }
+        let mut old = [value];
+        self.update(operation.update(T::ELEMENT), bytes, value.as_bytes(), Some(old.as_mut_bytes()), target, offset)?;
+        let [old] = old;
+        Ok(old)
+    }
+
+    /// Stores `new` if the element equals `expected`.
+    pub(super) fn compare_and_swap<T: Element>(
+        &self,
+        expected: T,
+        new: T,
+        target: Rank,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let (bytes, compare, swap) = (size_of::<T>(), word_of(&expected), word_of(&new));
+        if let Some(width) = width_of(bytes) {
+            let kind = AtomicKind::CompareSwap { compare, swap };
+            return element_of(self.atomic(target, offset, AtomicOperation { width, kind })?);
+        }
+        if bytes > 2 {
+            return Err(WindowError::Unsupported);
+        }
+        if !offset.is_multiple_of(bytes) {
+            return Err(WindowError::Misaligned(target));
+        }
+        let (access, offset) = self.access(target, offset, bytes)?;
+        // A part of a word: the memory of a window is a whole number of words.
+        let (shift, first) = (8 * (offset & 3), offset & !3);
+        let mask = if bytes == 1 { 0xff } else { 0xffff } << shift;
+        let (compare, swap) = (compare << shift, swap << shift);
+        let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask: mask, swap_mask: mask };
+        let width = Width::Bits32;
+        element_of(self.atomic_at(target, access, first, AtomicOperation { width, kind })? >> shift)
     }
 
     /// Combines elements of `grain` bytes; with `old`, waits for the old ones.
@@ -128,92 +239,6 @@ impl Window {
             }
         }
         Ok(())
-    }
-
-    /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
-    ///
-    /// ```
-    /// use unisono::prelude::*;
-    ///
-    /// let world = World::join()?;
-    /// let window = world.allocate_window(8)?;
-    /// let ticket = window.fetch_and_op(1_u64, Rank(0), 0, SystemOperation::sum())?;
-    /// assert!(ticket < u64::from(world.size()));
-    /// window.free()?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`WindowError`].
-    pub fn fetch_and_op<T: Element>(
-        &self,
-        value: T,
-        target: Rank,
-        offset: usize,
-        operation: impl Into<AccumulateOperation>,
-    ) -> Result<T, WindowError> {
-        let (operation, bytes) = (operation.into(), size_of::<T>());
-        let is_integer = T::ELEMENT as u8 <= unisono_shmem::reduction_ops::Element::U64 as u8;
-        let kind = match operation {
-            AccumulateOperation::Replace => Some(AtomicKind::Swap { swap: word_of(&value), mask: u64::MAX }),
-            AccumulateOperation::NoOp => Some(AtomicKind::FetchAdd { add: 0, boundaries: 0 }),
-            AccumulateOperation::Reduce(sum) if is_integer && sum == SystemOperation::sum() => {
-                Some(AtomicKind::FetchAdd { add: word_of(&value), boundaries: 0 })
-            }
-            AccumulateOperation::Reduce(_) => None,
-        };
-        if let (Some(kind), Some(width)) = (kind, width_of(bytes)) {
-            let old = self.atomic(target, offset, AtomicOperation { width, kind })?;
-            return element_of(old);
-        }
-        let mut old = [value];
-        self.get_accumulate(&[value], &mut old, target, offset, operation)?;
-        let [old] = old;
-        Ok(old)
-    }
-
-    /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
-    /// and a flush of it). Bytes are compared.
-    ///
-    /// ```
-    /// use unisono::prelude::*;
-    ///
-    /// let world = World::join()?;
-    /// let window = world.allocate_window(8)?;
-    /// assert_eq!(window.compare_and_swap(0_u64, 5, world.rank(), 0)?, 0);
-    /// assert_eq!(window.compare_and_swap(0_u64, 6, world.rank(), 0)?, 5);
-    /// window.free()?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
-    pub fn compare_and_swap<T: Element>(
-        &self,
-        expected: T,
-        new: T,
-        target: Rank,
-        offset: usize,
-    ) -> Result<T, WindowError> {
-        let (bytes, compare, swap) = (size_of::<T>(), word_of(&expected), word_of(&new));
-        if let Some(width) = width_of(bytes) {
-            let kind = AtomicKind::CompareSwap { compare, swap };
-            return element_of(self.atomic(target, offset, AtomicOperation { width, kind })?);
-        }
-        if bytes > 2 {
-            return Err(WindowError::Unsupported);
-        }
-        if !offset.is_multiple_of(bytes) {
-            return Err(WindowError::Misaligned(target));
-        }
-        let (access, offset) = self.access(target, offset, bytes)?;
-        // A part of a word: the memory of a window is a whole number of words.
-        let (shift, first) = (8 * (offset & 3), offset & !3);
-        let mask = if bytes == 1 { 0xff } else { 0xffff } << shift;
-        let (compare, swap) = (compare << shift, swap << shift);
-        let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask: mask, swap_mask: mask };
-        let width = Width::Bits32;
-        element_of(self.atomic_at(target, access, first, AtomicOperation { width, kind })? >> shift)
     }
 
     pub(super) fn atomic(&self, target: Rank, offset: usize, operation: AtomicOperation) -> Result<u64, WindowError> {

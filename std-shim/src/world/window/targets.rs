@@ -1,0 +1,112 @@
+//! The memory that one-sided operations of this rank access, and how.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use unisono_core::rma::RemoteSpan;
+use unisono_core::rma::region::Refusal;
+
+use super::WindowError;
+use super::dynamic::Attachments;
+use super::memory::WindowMemory;
+use super::remote;
+use crate::world::communicator::Communicator;
+use crate::world::request::Failure;
+use unisono_bootstrap::Rank;
+
+/// Calls that need no progress per round of progress that they make.
+const CALLS_PER_ROUND: u32 = 64;
+
+/// How the memory of a rank is accessed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Access {
+    /// It is this rank's own.
+    Own(WindowMemory),
+    /// This process maps it.
+    Direct(WindowMemory),
+    /// By requests to the rank in the job; the place where it begins there.
+    Remote(Rank, RemoteSpan),
+}
+
+/// The memory of one rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) access: Access,
+    /// Bytes of the user's part.
+    pub(super) bytes: usize,
+}
+
+/// The memory of each member of a communicator.
+pub(super) struct Targets {
+    pub(super) communicator: Communicator,
+    /// Their number in this process.
+    pub(super) number: u32,
+    pub(super) members: Vec<Target>,
+    /// The memory that this rank has attached, if the window is dynamic.
+    pub(super) attachments: Option<Attachments>,
+    /// Calls that needed no progress of their own.
+    calls: AtomicU32,
+}
+
+impl fmt::Debug for Targets {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Targets").field("number", &self.number).field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+impl Targets {
+    /// Without members.
+    pub(super) fn new(communicator: Communicator) -> Self {
+        let number = communicator.shared.lock().remote_access.next_window();
+        Self { communicator, number, members: Vec::new(), attachments: None, calls: AtomicU32::new(0) }
+    }
+
+    pub(super) fn member(&self, rank: Rank) -> Result<&Target, WindowError> {
+        self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
+    }
+
+    /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
+    /// `completes` others and other ranks may ask for memory of this one, else now and then.
+    pub(super) fn make_progress(&self, completes: bool) {
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
+        if completes || is_due {
+            let shared = &self.communicator.shared;
+            let mut process = shared.lock();
+            if is_due || process.remote_access.is_exposed() {
+                shared.progress(&mut process);
+            }
+        }
+    }
+
+    /// Accesses this rank's own memory while the endpoint does not.
+    pub(super) fn locked(&self, what: impl FnOnce() -> Result<(), Refusal>, rank: Rank) -> Result<(), WindowError> {
+        let _process = self.communicator.shared.lock();
+        remote::of(what(), rank)
+    }
+
+    /// Waits until all operations of this rank on a target are done there.
+    pub(super) fn flush(&self, target: Rank) -> Result<(), WindowError> {
+        match self.member(target)?.access {
+            Access::Own(_) | Access::Direct(_) => {
+                fence(Ordering::SeqCst);
+                self.make_progress(true);
+                Ok(())
+            }
+            Access::Remote(there, key) => self.flush_remote(target, there, key),
+        }
+    }
+}
+
+impl Drop for Targets {
+    fn drop(&mut self) {
+        let mut process = self.communicator.shared.lock();
+        process.remote_access.forget_window(self.number);
+        for member in &self.members {
+            if let Access::Remote(there, RemoteSpan { region, .. }) = member.access {
+                process.remote_access.native.forget(there.into(), region);
+            }
+        }
+    }
+}
