@@ -252,7 +252,8 @@ const fn of_window(error: &WindowError) -> ErrorClass {
         | WindowError::Misaligned(_)
         | WindowError::Unsupported
         | WindowError::SizesDiffer { .. }
-        | WindowError::Revoked(_) => ErrorClass::Argument,
+        | WindowError::Revoked(_)
+        | WindowError::NoRight(_) => ErrorClass::Argument,
     }
 }
 
@@ -265,7 +266,8 @@ const fn rank_of_window(error: &WindowError) -> Option<Rank> {
         | WindowError::Unknown(rank)
         | WindowError::OutOfBounds(rank)
         | WindowError::Misaligned(rank)
-        | WindowError::Revoked(rank) => Some(*rank),
+        | WindowError::Revoked(rank)
+        | WindowError::NoRight(rank) => Some(*rank),
         WindowError::Memory(_)
         | WindowError::Register(_)
         | WindowError::Unsupported

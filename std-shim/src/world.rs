@@ -29,6 +29,7 @@ mod group;
 mod process;
 mod progress;
 mod rails;
+mod region;
 mod request;
 mod shm_transport;
 mod singleton_guard;
@@ -57,6 +58,7 @@ use unisono_shmem::layout::WaitMode;
 #[doc(hidden)]
 pub use collective::raw::{RawBlocks, RawCollective};
 pub use communicator::Communicator;
+use communicator::ContextLease;
 pub use communicator::attributes::AttributeKey;
 pub use communicator::cartesian::{Cartesian, CartesianError, Grid};
 #[doc(hidden)]
@@ -74,6 +76,7 @@ pub use event_source::EventSource;
 pub use group::{Group, GroupError};
 pub use process::cancelled_sends::SentMessage;
 pub use rails::RailStats;
+pub use region::{RKey, Region, RemoteRegion, Rights};
 pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
 pub use request::exchange::{ExchangeRequest, PersistentExchange};
 pub use request::persistent_message::PersistentMessage;
@@ -337,6 +340,7 @@ impl World {
         let thread = progress::start(&shared, progress).map_err(WorldError::Thread)?;
         shared.lock().detector.own_threads = thread.iter().count();
         let communicator = Communicator {
+            lease: ContextLease::new(&shared, WORLD),
             shared,
             node,
             intra_node: on_node,

@@ -223,7 +223,7 @@ impl<R: Pool<RegionRecord>> RegionTable<R> {
     }
 
     /// An accepted request used the region: ends one that may be used once.
-    pub(super) fn use_once(&mut self, index: u16) {
+    pub fn use_once(&mut self, index: u16) {
         let Some(record) = self.records.as_mut().get_mut(usize::from(index)) else { return };
         if record.rights.contains(Rights::ONCE) && record.state == RegionState::Live && !mutant!("rma_grant_reused") {
             record.state = RegionState::Revoking;

@@ -188,7 +188,7 @@ impl From<WindowError> for Error {
             WindowError::OutOfBounds(rank) | WindowError::Misaligned(rank) => (UNISONO_ERROR_WINDOW, Some(rank.0)),
             WindowError::Unsupported => (UNISONO_ERROR_OPERATION, None),
             WindowError::SizesDiffer { .. } => (UNISONO_ERROR_LENGTH, None),
-            WindowError::Revoked(rank) => (UNISONO_ERROR_REVOKED, Some(rank.0)),
+            WindowError::Revoked(rank) | WindowError::NoRight(rank) => (UNISONO_ERROR_REVOKED, Some(rank.0)),
         };
         Self { code, text: error.to_string(), rank }
     }

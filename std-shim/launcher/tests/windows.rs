@@ -1,29 +1,21 @@
 //! Windows: the same operations over shared memory, over datagrams that are lost, and over both. This program is its
 //! rank program, too.
 
+#[path = "program/one_sided.rs"]
+mod one_sided;
 mod program;
 
-use core::error::Error;
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::process::ExitCode;
 use std::time::Instant;
 use std::{env, thread};
 
+use one_sided::{Outcome, check, everywhere, expect_death, pattern};
 use program::{expect, run};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use unisono::collective::{SystemOperation, View, ViewMut};
 use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Tag, Window, WindowError, World};
-
-/// All means, with several progress modes.
-const MEANS: [&str; 6] = [
-    "-n 1",
-    "-n 4 --device shm",
-    "-n 4 --device udp",
-    "-n 4 --nodes 2 --progress hybrid",
-    "-n 3 --nodes 2 --progress thread",
-    "-n 3 --device udp --loss 5% --dup 2% --reorder 5% --seed 7",
-];
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
@@ -42,24 +34,9 @@ fn main() -> ExitCode {
         ("operations_span_attached_pieces", || everywhere("spanning")),
         ("ranks_that_poll_their_own_memory_answer_others", || everywhere("polled")),
         ("ranks_that_poll_under_their_own_lock_let_others_have_it", || everywhere("contended")),
-        ("target_that_dies_ends_operations", target_that_dies_ends_operations),
+        ("target_that_dies_ends_operations", || expect_death("death")),
         ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
-}
-
-fn everywhere(part: &str) {
-    for means in MEANS {
-        let ranks = means.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of ranks");
-        expect(&run(means, part), 0, &vec!["right"; ranks]);
-    }
-}
-
-fn target_that_dies_ends_operations() {
-    for means in ["-n 3 --device shm", "-n 3 --device udp", "-n 4 --nodes 2"] {
-        let ranks: usize = means.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of ranks");
-        let output = run(&format!("{means} --on-death tell"), "death");
-        expect(&output, 137, &vec!["failed"; ranks - 1]);
-    }
 }
 
 fn fence_that_lacks_an_operation_fails_at_all() {
@@ -68,8 +45,6 @@ fn fence_that_lacks_an_operation_fails_at_all() {
         expect(&run(&format!("-n 3 --nodes 2 --on-death tell --barrier {barrier}"), "fenced"), 137, &["failed"; 2]);
     }
 }
-
-type Outcome = Result<(), Box<dyn Error>>;
 
 fn play() -> ExitCode {
     let part = env::args().nth(1).unwrap_or_default();
@@ -102,14 +77,6 @@ fn play() -> ExitCode {
         world.finish().expect("all ranks finish");
     }
     ExitCode::SUCCESS
-}
-
-fn check(holds: bool, what: &str) -> Outcome {
-    if holds { Ok(()) } else { Err(what.into()) }
-}
-
-fn pattern(rank: u32, bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|i| (i as u32).wrapping_mul(31).wrapping_add(rank * 7 + 1) as u8).collect()
 }
 
 /// Each rank writes to the next one's window at odd places, and reads from the one before.

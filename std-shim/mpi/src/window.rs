@@ -133,7 +133,7 @@ pub const fn class_of(error: WindowError) -> c_int {
         WindowError::Unsupported => MPI_ERR_OP,
         WindowError::SizesDiffer { .. } => MPI_ERR_TRUNCATE,
         WindowError::Partial(_) | WindowError::Unknown(_) => MPI_ERR_PROC_ABORTED,
-        WindowError::Revoked(_) => MPI_ERR_WIN,
+        WindowError::Revoked(_) | WindowError::NoRight(_) => MPI_ERR_WIN,
     }
 }
 

@@ -82,9 +82,47 @@ pub struct Communicator {
     pub(super) attributes: Mutex<Attributes>,
     pub(super) rank: Rank,
     pub(super) size: u32,
+    pub(super) lease: Arc<ContextLease>,
+}
+
+/// A context that is freed when its communicator, and every region that was imported over it, is gone.
+pub(super) struct ContextLease {
+    shared: Arc<SharedProcess>,
+    context: u32,
+}
+
+impl ContextLease {
+    pub(super) fn new(shared: &Arc<SharedProcess>, context: u32) -> Arc<Self> {
+        Arc::new(Self { shared: Arc::clone(shared), context })
+    }
+}
+
+impl Drop for ContextLease {
+    fn drop(&mut self) {
+        self.shared.with_process(|process| process.free_context(self.context));
+    }
 }
 
 impl Communicator {
+    /// The same group and context, for operations that are no collectives.
+    pub(super) fn share(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            node: self.node.clone(),
+            intra_node: None,
+            context: self.context,
+            message_context: self.message_context,
+            members: self.members.clone(),
+            agreement_rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
+            log: Arc::clone(&self.log),
+            attributes: Mutex::default(),
+            rank: self.rank,
+            size: self.size,
+            lease: Arc::clone(&self.lease),
+        }
+    }
+
     /// Counts a collective that the user calls. Collectives of a communicator are started by one thread at a time.
     #[inline(always)]
     pub(super) fn count_call(&self) {
@@ -656,11 +694,5 @@ impl Communicator {
         self.shared.wait_until(WaitFor::Notification, |process| {
             (process.has_announced_exit() || Instant::now() >= deadline).then_some(())
         });
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        self.shared.with_process(|process| process.free_context(self.context));
     }
 }

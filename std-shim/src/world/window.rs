@@ -35,7 +35,7 @@ pub(super) mod raw;
 mod remote;
 mod request;
 mod target_datatype;
-mod targets;
+pub(super) mod targets;
 mod updates;
 
 use core::fmt;
@@ -49,6 +49,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::collective::CollectiveError;
 use super::communicator::Communicator;
 use super::communicator::create::CreateError;
+use super::progress::WaitFor;
 use super::request::Failure;
 use super::shm_transport::{AllocateError, Buffer};
 use dynamic::Attachments;
@@ -62,7 +63,7 @@ pub(super) use request::OneSided;
 pub use request::{GetRequest, PutRequest};
 use targets::{Access, Targets};
 
-/// Why an operation on a window failed. Ranks are those of the window's communicator.
+/// Why an operation on a window or a region failed. Ranks are those of its communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WindowError {
     /// The rank could not be reached, or the job ended.
@@ -86,11 +87,11 @@ pub enum WindowError {
     /// The target failed, and may have executed the update.
     #[error("rank {0} failed, and may have executed the update")]
     Unknown(Rank),
-    /// The access reaches beyond the end of the target's window.
-    #[error("the access reaches beyond the end of the window of rank {0}")]
+    /// The access reaches beyond the end of the target's memory.
+    #[error("the access reaches beyond the end of the memory of rank {0}")]
     OutOfBounds(Rank),
     /// The address of an element that is updated is no multiple of its length.
-    #[error("the element in the window of rank {0} is not aligned to its length")]
+    #[error("the element in the memory of rank {0} is not aligned to its length")]
     Misaligned(Rank),
     /// Elements of this type cannot be combined by this operation.
     #[error("the elements cannot be updated by this operation")]
@@ -103,9 +104,12 @@ pub enum WindowError {
         /// Bytes of the elements at the target.
         described: usize,
     },
-    /// The target has freed its window.
-    #[error("the window of rank {0} is not accessible any more")]
+    /// The target has freed its window or revoked its region, or the key was never one of its own.
+    #[error("the memory of rank {0} is not accessible (any more)")]
     Revoked(Rank),
+    /// The region was registered without the right to this access.
+    #[error("the region of rank {0} does not permit this access")]
+    NoRight(Rank),
 }
 
 impl From<RegisterError> for WindowError {
@@ -237,7 +241,7 @@ impl Window {
     pub fn shared_ptr(&self, rank: Rank) -> Option<*mut u8> {
         match self.targets.member(rank).ok()?.access {
             Access::Own(memory) | Access::Direct(memory) => Some(memory.start().as_ptr()),
-            Access::Remote(..) => None,
+            Access::Keyed(_) | Access::Remote(..) => None,
         }
     }
 
@@ -381,7 +385,7 @@ impl Window {
         // Nobody accesses it any more.
         self.keys.extend(self.targets.attachments.iter_mut().flat_map(Attachments::take_keys));
         while let Some(key) = self.keys.pop() {
-            if self.targets.conceal(key).is_err() {
+            if conceal(&self.targets.communicator, key).is_err() {
                 return flushed;
             }
         }
@@ -407,4 +411,14 @@ impl Drop for Window {
         // Other members may still access it.
         core::mem::forget(self.memory.take());
     }
+}
+
+/// Ends the exposure of memory, and waits until nobody uses it.
+pub(super) fn conceal(communicator: &Communicator, key: RKey) -> Result<(), WindowError> {
+    let shared = &communicator.shared;
+    shared.with_process(|process| process.conceal(key));
+    let aborted = shared.wait_until(WaitFor::AnyRank, |process| {
+        if process.is_concealed(key) { Some(None) } else { process.aborted.map(Some) }
+    });
+    aborted.map_or(Ok(()), |failure| Err(communicator.local_failure(failure).into()))
 }

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU32;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Communicator;
+use super::{Communicator, ContextLease};
 use crate::environment::{Location, RankLocation, own_location};
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
@@ -418,6 +418,7 @@ impl Communicator {
         drop(process);
         tracing::debug!(context, in_room = on_node.is_some(), "communicator");
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
+        let lease = ContextLease::new(&shared, context);
         Self {
             shared,
             node,
@@ -431,6 +432,7 @@ impl Communicator {
             attributes: Mutex::default(),
             rank,
             size,
+            lease,
         }
     }
 }

@@ -143,12 +143,12 @@ impl NativeAccess {
         }
     }
 
-    /// Memory of a peer that is not accessed any more.
     /// Whether a connection may access a peer's memory.
     pub(in crate::world) fn reaches(&self, peer: PeerId, key: RKey) -> bool {
         self.remote.contains_key(&(peer, key))
     }
 
+    /// Memory of a peer that is not accessed any more.
     pub(in crate::world) fn forget(&mut self, peer: PeerId, key: RKey) {
         self.remote.remove(&(peer, key));
     }

@@ -8,7 +8,7 @@ use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{CollectiveId, PeerId, PlacementId, RemoteKey};
 use unisono_core::rma::header::{self, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
-use unisono_core::rma::region::{Refusal, RegionError};
+use unisono_core::rma::region::{Access, Refusal, RegionError};
 use unisono_core::rma::{
     Action, Arrival, Entry, Execution, OperationRecord, Owner, RKey, RegionRecord, RemoteSpan, RequesterState, Rights,
     Rma, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaPools, RmaStartError, RmaStorage, Staging, TargetState,
@@ -333,8 +333,11 @@ impl Process {
         match registered {
             Ok(key) => {
                 self.remote_access.exposed.insert(key, region);
-                // SAFETY: the caller promises that the memory stays mapped and unreferenced until it is concealed.
-                unsafe { self.remote_access.native.expose(key, memory) };
+                // An adapter checks no other rights.
+                if rights.contains(Rights::READ | Rights::WRITE) {
+                    // SAFETY: the caller promises that the memory stays mapped and unreferenced until it is concealed.
+                    unsafe { self.remote_access.native.expose(key, memory) };
+                }
                 Ok(key)
             }
             Err(error) => {
@@ -351,6 +354,21 @@ impl Process {
             machine.regions.revoke(key);
             self.end_revocations();
         }
+    }
+
+    /// Memory of this process under a key that it has given out, for the holder of the lock.
+    pub(in crate::world) fn own_region(&mut self, access: &Access) -> Result<WindowMemory, Refusal> {
+        let machine = self.remote_access.machine.as_mut().ok_or(Refusal::BadKey)?;
+        let span = machine.regions.check(access)?;
+        machine.regions.use_once(access.at.region.index);
+        self.memory_of(span)
+    }
+
+    fn memory_of(&mut self, span: Span) -> Result<WindowMemory, Refusal> {
+        let address = self.transport.regions.get_mut().address(span).ok_or(Refusal::BadKey)?;
+        let start = address.adjacent().ok_or(Refusal::BadKey)?;
+        // SAFETY: a live region: exposed memory, to which nobody has a reference, or a staging slot of the process.
+        Ok(unsafe { WindowMemory::new(start, address.bytes()) })
     }
 
     /// Whether nobody uses the region's memory any more.
@@ -667,25 +685,18 @@ impl Process {
 
     /// Executes a request of a peer on memory of this process.
     fn execute_remote(&mut self, at: Span, what: Execution) -> Result<Option<u64>, Refusal> {
-        let regions = self.transport.regions.get_mut();
-        let memory = |span| {
-            let address = regions.address(span).ok_or(Refusal::BadKey)?;
-            let start = address.adjacent().ok_or(Refusal::BadKey)?;
-            // SAFETY: a live region: exposed memory, to which nobody has a reference, or a staging slot of the process.
-            Ok(unsafe { WindowMemory::new(start, address.bytes()) })
-        };
-        let target = memory(at)?;
+        let target = self.memory_of(at)?;
         match what {
             Execution::Atomic(operation) => target.atomic(0, operation).map(Some),
             Execution::Accumulate { from, update, fetch, stride } => {
-                let staged = memory(from)?;
+                let staged = self.memory_of(from)?;
                 match stride {
                     None => target.combine(0, update, staged, fetch)?,
                     Some(stride) => target.combine_strided(stride, update, staged, fetch)?,
                 }
                 Ok(None)
             }
-            Execution::Gather { into, stride } => target.gather(stride, memory(into)?).map(|()| None),
+            Execution::Gather { into, stride } => target.gather(stride, self.memory_of(into)?).map(|()| None),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 
+use unisono_core::rma::Rights;
 use unisono_core::rma::operation::RmaRequest;
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes};
 
@@ -41,7 +42,7 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        self.targets.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
+        self.targets.put(data, target, offset)
     }
 
     /// Copies from the memory of a rank, from byte `offset` on (`MPI_Get`, and a flush of it), to a slice, or to the
@@ -66,11 +67,29 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        fill_view(into.as_view_mut(), |bytes| self.targets.get_bytes(bytes, target, offset))
+        self.targets.get(into, target, offset)
     }
 }
 
 impl Targets {
+    pub(in crate::world) fn put<T: IntoBytes + Immutable>(
+        &self,
+        data: &(impl AsView<T> + ?Sized),
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        self.put_view(&data.as_view(), target, offset, CallEnd::Flush).map(|_| ())
+    }
+
+    pub(in crate::world) fn get<T: FromBytes + IntoBytes>(
+        &self,
+        into: &mut (impl AsViewMut<T> + ?Sized),
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        fill_view(into.as_view_mut(), |bytes| self.get_bytes(bytes, target, offset))
+    }
+
     pub(super) fn put_view<T: IntoBytes + Immutable>(
         &self,
         data: &View<'_, T>,
@@ -92,6 +111,10 @@ impl Targets {
             match access {
                 Access::Own(memory) => self.locked(|| memory.load(offset, into), target)?,
                 Access::Direct(memory) => of(memory.load(offset, into), target)?,
+                Access::Keyed(key) => {
+                    let at = remote_span(key, offset);
+                    self.keyed(at, into.len(), Rights::READ, |memory| memory.load(0, into))?;
+                }
                 Access::Remote(there, key) => {
                     let step = self.communicator.shared.lock().read_limit(there);
                     for (i, part) in (0..).zip(into.chunks_mut(step)) {
@@ -116,6 +139,10 @@ impl Targets {
             match access {
                 Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
                 Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
+                Access::Keyed(key) => {
+                    let at = remote_span(key, offset);
+                    self.keyed(at, bytes.len(), Rights::WRITE, |memory| memory.store(0, bytes))?;
+                }
                 Access::Remote(there, key) => {
                     for (i, part) in (0..).zip(bytes.chunks(PART)) {
                         let (at, request) =

@@ -8,7 +8,7 @@ use unisono_core::rma::{RKey, RemoteSpan, Rights};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::memory::WindowMemory;
-use super::targets::{Access, Target, Targets};
+use super::targets::{Access, Members, Target, Targets};
 use super::{Window, WindowError};
 use crate::world::communicator::Communicator;
 use crate::world::process::remote_access::NativeMemory;
@@ -72,7 +72,7 @@ impl Communicator {
         let Exposed { memory, own, key, .. } = prepared?;
         let (lock, own) = own.split(CONTROL);
         let mut window = Window {
-            targets: Targets::new(communicator),
+            targets: Targets::new(communicator, Members::All(Vec::new())),
             locks: Vec::new(),
             memory: Some(memory),
             lock,
@@ -82,11 +82,10 @@ impl Communicator {
             started: Mutex::new(Vec::new()),
             posted: Mutex::new(Vec::new()),
         };
-        for (rank, published) in (0..).zip(&all) {
-            let (lock, target) = window.find(Rank(rank), published)?;
-            window.locks.push(lock);
-            window.targets.members.push(target);
-        }
+        let find = |(rank, published): (u32, &Published)| window.find(Rank(rank), published);
+        let found = (0..).zip(&all).map(find).collect::<Result<Vec<_>, _>>()?;
+        let (locks, members) = found.into_iter().unzip();
+        (window.locks, window.targets.members) = (locks, Members::All(members));
         Ok(window)
     }
 }
@@ -132,16 +131,16 @@ impl Communicator {
         let mut all = vec![published; window.targets.communicator.size() as usize];
         window.targets.communicator.all_gather_into(&[published][..], &mut all[..])?;
         exposed?;
+        let mut members = Vec::new();
         for (rank, published) in (0..).map(Rank).zip(&all) {
             let there = window.targets.communicator.world_rank(rank)?;
             let no_memory = WindowError::Memory(AllocateError::NoMemory { bytes: 0 });
             let region = published.region().ok_or(no_memory)?;
             let is_own = rank == window.targets.communicator.rank;
-            let member = window.targets.members.get_mut(rank.0 as usize).ok_or(no_memory)?;
-            member.bytes =
-                usize::try_from(published.bytes).ok().filter(|_| published.bytes != u64::MAX).ok_or(no_memory)?;
+            let bytes = usize::try_from(published.bytes).ok().filter(|_| published.bytes != u64::MAX);
             let remote = Access::Remote(there, RemoteSpan { region, offset: 0 });
-            member.access = if is_own { Access::Own(memory) } else { remote };
+            let access = if is_own { Access::Own(memory) } else { remote };
+            members.push(Target { access, bytes: bytes.ok_or(no_memory)? });
             if !is_own {
                 window.targets.communicator.shared.lock().remote_access.native.learn(
                     there.into(),
@@ -150,6 +149,7 @@ impl Communicator {
                 );
             }
         }
+        window.targets.members = Members::All(members);
         (window.own, window.bytes) = (memory, bytes);
         Ok(window)
     }

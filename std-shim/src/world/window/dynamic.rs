@@ -15,9 +15,8 @@ use super::memory::WindowMemory;
 use super::place::{Place, Places};
 use super::remote::remote_span;
 use super::targets::{Access, Targets};
-use super::{Window, WindowError};
+use super::{Window, WindowError, conceal};
 use crate::world::communicator::Communicator;
-use crate::world::progress::WaitFor;
 use crate::world::shm_transport::Buffer;
 use unisono_bootstrap::Rank;
 
@@ -225,7 +224,7 @@ impl Window {
         let (place, piece) = found.ok_or(WindowError::OutOfBounds(self.targets.communicator.rank))?;
         self.set_entry(place, FREE)?;
         let Some(Piece { key, .. }) = piece.take() else { return Ok(()) };
-        self.targets.conceal(key)
+        conceal(&self.targets.communicator, key)
     }
 
     fn set_entry(&self, place: usize, entry: Entry) -> Result<(), WindowError> {
@@ -246,7 +245,7 @@ impl Targets {
         let outside = WindowError::OutOfBounds(rank);
         let mut found = Found::new(address, bytes);
         let (there, base) = match self.member(rank)?.access {
-            Access::Own(_) | Access::Direct(_) => {
+            Access::Own(_) | Access::Direct(_) | Access::Keyed(_) => {
                 for Piece { memory, .. } in attachments.pieces.lock().iter().flatten() {
                     found.add(memory.start().addr().get(), memory.bytes(), Access::Own(*memory));
                 }
@@ -276,15 +275,5 @@ impl Targets {
                 None => first += part.len(),
             }
         }
-    }
-
-    /// Ends the exposure of memory, and waits until nobody uses it.
-    pub(super) fn conceal(&self, key: RKey) -> Result<(), WindowError> {
-        let shared = &self.communicator.shared;
-        shared.with_process(|process| process.conceal(key));
-        let aborted = shared.wait_until(WaitFor::AnyRank, |process| {
-            if process.is_concealed(key) { Some(None) } else { process.aborted.map(Some) }
-        });
-        aborted.map_or(Ok(()), |failure| Err(self.communicator.local_failure(failure).into()))
     }
 }

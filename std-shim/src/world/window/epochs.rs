@@ -145,7 +145,7 @@ impl Window {
     /// Releases a lock of a rank, after a flush.
     pub(super) fn release(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         let flushed = match self.targets.member(target)?.access {
-            Access::Own(_) | Access::Direct(_) => Ok(()),
+            Access::Own(_) | Access::Direct(_) | Access::Keyed(_) => Ok(()),
             Access::Remote(there, key) => self.targets.flush_remote(target, there, key),
         };
         fence(Ordering::SeqCst);
@@ -345,6 +345,7 @@ impl Window {
         let lock_word = self.locks.get(target.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(target)))?;
         match *lock_word {
             Access::Own(memory) | Access::Direct(memory) => of(memory.atomic(lock, operation), target),
+            Access::Keyed(_) => Err(WindowError::Unsupported),
             Access::Remote(there, base) => {
                 let at = remote_span(base, lock);
                 let request = RmaRequest::Atomic(operation);

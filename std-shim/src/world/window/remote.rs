@@ -153,7 +153,8 @@ pub(super) const fn refused(reason: Refusal, target: Rank) -> WindowError {
         Refusal::OutOfBounds => WindowError::OutOfBounds(target),
         Refusal::Misaligned => WindowError::Misaligned(target),
         Refusal::Unsupported => WindowError::Unsupported,
-        Refusal::BadKey | Refusal::Revoked | Refusal::NoRight => WindowError::Revoked(target),
+        Refusal::BadKey | Refusal::Revoked => WindowError::Revoked(target),
+        Refusal::NoRight => WindowError::NoRight(target),
     }
 }
 

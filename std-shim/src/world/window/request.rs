@@ -410,7 +410,7 @@ impl Window {
 
 impl Targets {
     /// Starts to copy elements to the memory of a rank.
-    pub(super) fn request_put<T: IntoBytes + Immutable>(
+    pub(in crate::world) fn request_put<T: IntoBytes + Immutable>(
         &self,
         data: &(impl AsView<T> + ?Sized),
         target: Rank,
@@ -425,7 +425,7 @@ impl Targets {
     }
 
     /// Starts to copy `count` elements from the memory of a rank.
-    pub(super) fn request_get<T: FromBytes + IntoBytes>(
+    pub(in crate::world) fn request_get<T: FromBytes + IntoBytes>(
         &self,
         count: usize,
         target: Rank,

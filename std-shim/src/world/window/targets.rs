@@ -3,8 +3,8 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use unisono_core::rma::RemoteSpan;
-use unisono_core::rma::region::Refusal;
+use unisono_core::rma::region::{Access as RegionAccess, Refusal};
+use unisono_core::rma::{RemoteSpan, Rights};
 
 use super::WindowError;
 use super::dynamic::Attachments;
@@ -19,29 +19,57 @@ const CALLS_PER_ROUND: u32 = 64;
 
 /// How the memory of a rank is accessed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Access {
+pub(in crate::world) enum Access {
     /// It is this rank's own.
     Own(WindowMemory),
     /// This process maps it.
     Direct(WindowMemory),
+    /// It is this rank's own, under a key that is checked at each access.
+    Keyed(RemoteSpan),
     /// By requests to the rank in the job; the place where it begins there.
     Remote(Rank, RemoteSpan),
 }
 
 /// The memory of one rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    pub(super) access: Access,
+pub(in crate::world) struct Target {
+    pub(in crate::world) access: Access,
     /// Bytes of the user's part.
-    pub(super) bytes: usize,
+    pub(in crate::world) bytes: usize,
 }
 
-/// The memory of each member of a communicator.
-pub(super) struct Targets {
+/// The members of a communicator whose memory is accessed.
+#[derive(Debug)]
+pub(in crate::world) enum Members {
+    /// All, by rank.
+    All(Vec<Target>),
+    /// One, the key of whose memory this rank has.
+    One(Rank, Target),
+}
+
+impl Members {
+    fn get(&self, rank: Rank) -> Option<&Target> {
+        match self {
+            Self::All(all) => all.get(rank.0 as usize),
+            Self::One(only, target) => (rank == *only).then_some(target),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Target> {
+        let (all, one) = match self {
+            Self::All(all) => (all.as_slice(), None),
+            Self::One(_, target) => (&[][..], Some(target)),
+        };
+        all.iter().chain(one)
+    }
+}
+
+/// The memory of members of a communicator.
+pub(in crate::world) struct Targets {
     pub(super) communicator: Communicator,
     /// Their number in this process.
     pub(super) number: u32,
-    pub(super) members: Vec<Target>,
+    pub(super) members: Members,
     /// The memory that this rank has attached, if the window is dynamic.
     pub(super) attachments: Option<Attachments>,
     /// Calls that needed no progress of their own.
@@ -55,14 +83,13 @@ impl fmt::Debug for Targets {
 }
 
 impl Targets {
-    /// Without members.
-    pub(super) fn new(communicator: Communicator) -> Self {
+    pub(in crate::world) fn new(communicator: Communicator, members: Members) -> Self {
         let number = communicator.shared.lock().remote_access.next_window();
-        Self { communicator, number, members: Vec::new(), attachments: None, calls: AtomicU32::new(0) }
+        Self { communicator, number, members, attachments: None, calls: AtomicU32::new(0) }
     }
 
     pub(super) fn member(&self, rank: Rank) -> Result<&Target, WindowError> {
-        self.members.get(rank.0 as usize).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
+        self.members.get(rank).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
     }
 
     /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
@@ -86,10 +113,24 @@ impl Targets {
         remote::of(what(), rank)
     }
 
+    /// Accesses `bytes` bytes of this rank's own memory under a key.
+    pub(super) fn keyed<R>(
+        &self,
+        at: RemoteSpan,
+        bytes: usize,
+        rights: Rights,
+        what: impl FnOnce(WindowMemory) -> Result<R, Refusal>,
+    ) -> Result<R, WindowError> {
+        let mut process = self.communicator.shared.lock();
+        let bytes = u32::try_from(bytes).map_err(|_| Refusal::OutOfBounds);
+        let memory = bytes.and_then(|bytes| process.own_region(&RegionAccess { at, bytes, rights, alignment: 1 }));
+        remote::of(memory.and_then(what), self.communicator.rank)
+    }
+
     /// Waits until all operations of this rank on a target are done there.
-    pub(super) fn flush(&self, target: Rank) -> Result<(), WindowError> {
+    pub(in crate::world) fn flush(&self, target: Rank) -> Result<(), WindowError> {
         match self.member(target)?.access {
-            Access::Own(_) | Access::Direct(_) => {
+            Access::Own(_) | Access::Direct(_) | Access::Keyed(_) => {
                 fence(Ordering::SeqCst);
                 self.make_progress(true);
                 Ok(())
@@ -103,7 +144,7 @@ impl Drop for Targets {
     fn drop(&mut self) {
         let mut process = self.communicator.shared.lock();
         process.remote_access.forget_window(self.number);
-        for member in &self.members {
+        for member in self.members.iter() {
             if let Access::Remote(there, RemoteSpan { region, .. }) = member.access {
                 process.remote_access.native.forget(there.into(), region);
             }

@@ -1,11 +1,12 @@
 //! Accumulates, and atomic operations on an element.
 
+use unisono_core::rma::Rights;
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::memory::width_of;
+use super::memory::{WindowMemory, width_of};
 use super::place::Place;
 use super::remote::{of, remote_span};
 use super::targets::{Access, Targets};
@@ -130,7 +131,7 @@ impl Window {
 
 impl Targets {
     /// Combines one element, and returns its old value.
-    pub(super) fn fetch_and_op<T: Element>(
+    pub(in crate::world) fn fetch_and_op<T: Element>(
         &self,
         value: T,
         target: Rank,
@@ -158,7 +159,7 @@ impl Targets {
     }
 
     /// Stores `new` if the element equals `expected`.
-    pub(super) fn compare_and_swap<T: Element>(
+    pub(in crate::world) fn compare_and_swap<T: Element>(
         &self,
         expected: T,
         new: T,
@@ -187,7 +188,7 @@ impl Targets {
     }
 
     /// Combines elements of `grain` bytes; with `old`, waits for the old ones.
-    pub(super) fn update(
+    pub(in crate::world) fn update(
         &self,
         update: ElementUpdate,
         grain: usize,
@@ -220,6 +221,11 @@ impl Targets {
         let (there, key) = match access {
             Access::Own(memory) => return self.locked(|| memory.combine_from(offset, update, bytes, old), target),
             Access::Direct(memory) => return of(memory.combine_from(offset, update, bytes, old), target),
+            Access::Keyed(key) => {
+                let (at, combine) =
+                    (remote_span(key, offset), |memory: WindowMemory| memory.combine_from(0, update, bytes, old));
+                return self.keyed(at, bytes.len(), Rights::ATOMIC, combine);
+            }
             Access::Remote(there, key) => (there, key),
         };
         let step = self.step(grain, there)?;
@@ -258,6 +264,11 @@ impl Targets {
             Access::Own(memory) | Access::Direct(memory) => {
                 self.make_progress(false);
                 of(memory.atomic(offset, operation), target)
+            }
+            Access::Keyed(key) => {
+                let (at, bytes) = (remote_span(key, offset), operation.width.bytes().into());
+                self.make_progress(false);
+                self.keyed(at, bytes, Rights::ATOMIC, |memory| memory.atomic(0, operation))
             }
             Access::Remote(there, key) => {
                 let at = remote_span(key, offset);
