@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use unisono::World;
+use unisono::{RKey, Rank, Rights, WindowError, World};
 use unisono::environment::QueuesChoice;
 use unisono_core::device::TxReason;
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
@@ -112,6 +112,15 @@ enum Check {
     },
     /// How long an address handle takes, and whether it outlives windows
     Handles,
+    /// Rounds of puts and gets of regions, as a rank of a job
+    Regions {
+        /// Bytes of a region
+        #[arg(long)]
+        bytes: usize,
+        /// How many rounds
+        #[arg(long, default_value_t = 10)]
+        rounds: u32,
+    },
     /// Rounds of one-sided operations with known values, as a rank of a job
     Windows {
         /// Bytes that each rank writes and reads in a round
@@ -234,6 +243,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         Check::Windows { bytes, rounds, pause, reading } => {
             return windows(*bytes, *rounds, [*pause, *reading].map(Duration::from_millis));
         }
+        Check::Regions { bytes, rounds } => return regions(*bytes, *rounds),
         Check::AllToAll { bytes, rounds } => return all_to_all(*bytes, *rounds),
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());
@@ -260,6 +270,36 @@ fn windows(bytes: usize, rounds: u32, [pause, reading]: [Duration; 2]) -> Outcom
         std::thread::sleep(pause);
     }
     drop(played);
+    Ok(world.finish()?)
+}
+
+/// Each rank writes a region of the next one, reads it back, and is refused once it is revoked.
+fn regions(bytes: usize, rounds: u32) -> Outcome<()> {
+    let world = World::join()?;
+    let (own, size) = (world.rank().0, world.size());
+    let [next, before] = [own + 1, own + size - 1].map(|rank| rank % size);
+    let sent = |rank: u32, round: u32| vec![(rank * 31 + round + 1) as u8; bytes];
+    for round in 0..rounds {
+        let region = world.allocate_region(bytes, Rights::READ | Rights::WRITE)?;
+        let mut keys = vec![RKey::NONE; size as usize];
+        world.all_gather_into(&[region.rkey()], &mut keys[..])?;
+        let there = world.import_region(&keys[next as usize])?;
+        let (mut back, mut arrived) = (vec![0; bytes], vec![0; bytes]);
+        there.put(&sent(own, round), 0)?;
+        there.flush()?;
+        there.get(&mut back, 0)?;
+        world.barrier()?;
+        region.read(0, &mut arrived)?;
+        if back != sent(own, round) || arrived != sent(before, round) {
+            return Err(format!("rank {own}, round {round}: wrong bytes").into());
+        }
+        region.revoke()?;
+        world.barrier()?;
+        let refused = there.get(&mut back, 0);
+        if refused != Err(WindowError::Revoked(Rank(next))) {
+            return Err(format!("rank {own}, round {round}: a get of a revoked region: {refused:?}").into());
+        }
+    }
     Ok(world.finish()?)
 }
 

@@ -97,7 +97,7 @@ macro_rules! native_windows {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 31] = [
+const CHECKS: [Check; 32] = [
     check(
         "devices are up and reach each other",
         2,
@@ -208,6 +208,18 @@ const CHECKS: [Check; 31] = [
         job -n 2 --rc-limit 0 -- ./guest windows --bytes 5000; test $posted = 0
         # Each rank has three peers, and uses another one after a while.
         job -n 4 --rc-limit 1 -- ./guest windows --bytes 5000 --rounds 40 --pause 60; test $posted -gt 10; test $failed = 0"
+        ),
+    ),
+    check(
+        "adapters access regions of other ranks",
+        2,
+        120,
+        concat!(
+            native_windows!(),
+            "
+        for queues in library raw; do for bytes in 8 300000; do
+            job -n 2 --queues $queues -- ./guest regions --bytes $bytes; test $posted -gt 20
+        done; done"
         ),
     ),
     check(
