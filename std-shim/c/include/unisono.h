@@ -30,6 +30,21 @@
 // Any tag. It is no tag of a message.
 #define UNISONO_ANY_TAG UINT32_MAX
 
+// The bytes of `unisono_rkey`.
+#define UNISONO_RKEY_BYTES 40
+
+// Other ranks may read the region.
+#define UNISONO_RIGHT_READ 1
+
+// Other ranks may write it.
+#define UNISONO_RIGHT_WRITE 2
+
+// Other ranks may update it.
+#define UNISONO_RIGHT_ATOMIC 4
+
+// The first whole operation is the last one.
+#define UNISONO_RIGHT_ONCE 8
+
 // How a call ended. Everything but `UNISONO_OK` is an error, of which `unisono_error_text` has the text.
 typedef enum {
   // It did what it should.
@@ -59,7 +74,7 @@ typedef enum {
   UNISONO_ERROR_CORRUPTED = 11,
   // A rank calls another collective, or with other arguments.
   UNISONO_ERROR_DISAGREES = 12,
-  // The communicator was revoked.
+  // The communicator was revoked, or the memory of a window or a region is not accessible any more.
   UNISONO_ERROR_REVOKED = 13,
   // Memory or another resource is used up.
   UNISONO_ERROR_RESOURCES = 14,
@@ -73,7 +88,8 @@ typedef enum {
   UNISONO_ERROR_FORKED = 18,
   // A defect of the library.
   UNISONO_ERROR_INTERNAL = 19,
-  // An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
+  // An access to a window or a region is out of its bounds, not aligned to its elements, or not permitted. Nothing was
+  // accessed.
   UNISONO_ERROR_WINDOW = 20,
   // In a job that checks types (`--check`): the message has elements of another type than the buffer of its receive.
   UNISONO_ERROR_TYPE = 21,
@@ -146,6 +162,18 @@ typedef uint64_t unisono_message;
 // `left`, `right` or elsewhere; all are aligned to 16 bytes. It is called in any thread that makes progress, must not
 // call the library, and must neither throw nor `longjmp`.
 typedef void (*unisono_function)(const void *left, const void *right, void *result, size_t count, void *context);
+
+// A region of this rank.
+typedef uint64_t unisono_region;
+
+// What other ranks need to access a region: plain bytes, to be sent to those that may.
+typedef struct {
+  // Opaque.
+  uint8_t bytes[UNISONO_RKEY_BYTES];
+} unisono_rkey;
+
+// A region of a rank, which may be this one, as its key gives access to it.
+typedef uint64_t unisono_remote_region;
 
 // A window.
 typedef uint64_t unisono_window;
@@ -1202,6 +1230,102 @@ unisono_result unisono_operation_reproducible(unisono_operation operation, uniso
 
 // Frees an operation. What was started with it goes on.
 unisono_result unisono_operation_free(unisono_operation operation);
+
+// Allocates `bytes` zero bytes as a region, with rights of `UNISONO_RIGHT_READ`, `_WRITE`, `_ATOMIC` and `_ONCE` together.
+// Not collective.
+unisono_result unisono_allocate_region(unisono_communicator communicator,
+                                       size_t bytes,
+                                       uint32_t rights,
+                                       unisono_region *region);
+
+// Makes `bytes` bytes of the program's memory a region. The memory stays valid until the region is revoked. Not
+// collective.
+unisono_result unisono_register_region(unisono_communicator communicator,
+                                       void *start,
+                                       size_t bytes,
+                                       uint32_t rights,
+                                       unisono_region *region);
+
+// Stores the key of a region, for the ranks that may access it.
+unisono_result unisono_region_key(unisono_region region, unisono_rkey *key);
+
+// Stores the address of a region, and its bytes. Other ranks may write there at any time.
+unisono_result unisono_region_memory(unisono_region region, void **start, size_t *bytes);
+
+// Ends the access of other ranks, and waits until nobody uses the memory, which is freed if it was allocated. Later
+// accesses are `UNISONO_ERROR_REVOKED`.
+unisono_result unisono_region_revoke(unisono_region region);
+
+// The region of a rank of the communicator that the key was made for, until `unisono_remote_region_free`. No message is
+// sent: whether the key is good, the first access shows.
+unisono_result unisono_import_region(unisono_communicator communicator,
+                                     const unisono_rkey *key,
+                                     unisono_remote_region *region);
+
+// Frees what an import has made. Operations that are under way go on.
+unisono_result unisono_remote_region_free(unisono_remote_region region);
+
+// Copies elements to a region, from byte `offset` on. Their memory can be used again when this returns.
+unisono_result unisono_region_put(unisono_remote_region region,
+                                  const void *data,
+                                  size_t count,
+                                  unisono_datatype datatype,
+                                  size_t offset);
+
+// Copies elements from a region, from byte `offset` on, and waits for them.
+unisono_result unisono_region_get(unisono_remote_region region,
+                                  void *data,
+                                  size_t count,
+                                  unisono_datatype datatype,
+                                  size_t offset);
+
+// Combines the elements of a region, from byte `offset` on, with these, each atomically. The operation is a predefined
+// one, `UNISONO_REPLACE` among them.
+unisono_result unisono_region_accumulate(unisono_remote_region region,
+                                         const void *data,
+                                         size_t count,
+                                         unisono_datatype datatype,
+                                         unisono_operation operation,
+                                         size_t offset);
+
+// As `unisono_region_accumulate`; stores the old elements in `old`, which has as many, and waits for them. With one
+// element it is a fetch-and-op; with `UNISONO_NO_OP` an atomic read.
+unisono_result unisono_region_get_accumulate(unisono_remote_region region,
+                                             const void *data,
+                                             void *old,
+                                             size_t count,
+                                             unisono_datatype datatype,
+                                             unisono_operation operation,
+                                             size_t offset);
+
+// Stores `desired` in an element of a region if that equals `expected`, atomically; stores its old value in `old`. The
+// datatype has 1, 2, 4 or 8 bytes, which are compared.
+unisono_result unisono_region_compare_and_swap(unisono_remote_region region,
+                                               const void *expected,
+                                               const void *desired,
+                                               void *old,
+                                               unisono_datatype datatype,
+                                               size_t offset);
+
+// Waits until all operations through this import of a region are done there.
+unisono_result unisono_region_flush(unisono_remote_region region);
+
+// As `unisono_region_put`, with a request, which is complete when the target has received the elements. They are there
+// after a flush.
+unisono_result unisono_region_request_put(unisono_remote_region region,
+                                          const void *data,
+                                          size_t count,
+                                          unisono_datatype datatype,
+                                          size_t offset,
+                                          unisono_request *request);
+
+// As `unisono_region_get`, with a request. The elements are in the buffer when it is complete.
+unisono_result unisono_region_request_get(unisono_remote_region region,
+                                          void *data,
+                                          size_t count,
+                                          unisono_datatype datatype,
+                                          size_t offset,
+                                          unisono_request *request);
 
 // Waits for a request, and frees it and sets `*request` to `UNISONO_REQUEST_NULL` unless it is persistent; also if it
 // failed. `status` may be NULL.

@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Memory = 6,
     Window = 7,
     AttributeKey = 8,
+    Region = 9,
+    RemoteRegion = 10,
 }
 
 impl Kind {
@@ -31,6 +33,8 @@ impl Kind {
             Self::Memory => "memory",
             Self::Window => "window",
             Self::AttributeKey => "key of attributes",
+            Self::Region => "region",
+            Self::RemoteRegion => "remote region",
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod communicator;
 pub mod datatype;
 pub mod message;
 pub mod operation;
+pub mod region;
 pub mod request;
 pub mod result;
 pub mod topology;

@@ -46,7 +46,7 @@ pub enum unisono_result {
     UNISONO_ERROR_CORRUPTED = 11,
     /// A rank calls another collective, or with other arguments.
     UNISONO_ERROR_DISAGREES = 12,
-    /// The communicator was revoked.
+    /// The communicator was revoked, or the memory of a window or a region is not accessible any more.
     UNISONO_ERROR_REVOKED = 13,
     /// Memory or another resource is used up.
     UNISONO_ERROR_RESOURCES = 14,
@@ -60,7 +60,8 @@ pub enum unisono_result {
     UNISONO_ERROR_FORKED = 18,
     /// A defect of the library.
     UNISONO_ERROR_INTERNAL = 19,
-    /// An access to a window is out of its bounds, or not aligned to its elements. Nothing was accessed.
+    /// An access to a window or a region is out of its bounds, not aligned to its elements, or not permitted. Nothing was
+    /// accessed.
     UNISONO_ERROR_WINDOW = 20,
     /// In a job that checks types (`--check`): the message has elements of another type than the buffer of its receive.
     UNISONO_ERROR_TYPE = 21,
@@ -185,10 +186,12 @@ impl From<WindowError> for Error {
             WindowError::Create(error) => return error.into(),
             WindowError::Memory(_) | WindowError::Register(_) => (UNISONO_ERROR_RESOURCES, None),
             WindowError::Partial(rank) | WindowError::Unknown(rank) => (UNISONO_ERROR_PEER_FAILED, Some(rank.0)),
-            WindowError::OutOfBounds(rank) | WindowError::Misaligned(rank) => (UNISONO_ERROR_WINDOW, Some(rank.0)),
+            WindowError::OutOfBounds(rank) | WindowError::Misaligned(rank) | WindowError::NoRight(rank) => {
+                (UNISONO_ERROR_WINDOW, Some(rank.0))
+            }
             WindowError::Unsupported => (UNISONO_ERROR_OPERATION, None),
             WindowError::SizesDiffer { .. } => (UNISONO_ERROR_LENGTH, None),
-            WindowError::Revoked(rank) | WindowError::NoRight(rank) => (UNISONO_ERROR_REVOKED, Some(rank.0)),
+            WindowError::Revoked(rank) => (UNISONO_ERROR_REVOKED, Some(rank.0)),
         };
         Self { code, text: error.to_string(), rank }
     }

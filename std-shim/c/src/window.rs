@@ -49,12 +49,12 @@ unsafe fn made(
 }
 
 /// Memory of the program; any place if it is empty.
-fn memory(start: *mut c_void, bytes: usize) -> Result<NonNull<u8>, Error> {
+pub(crate) fn memory(start: *mut c_void, bytes: usize) -> Result<NonNull<u8>, Error> {
     let start = NonNull::new(start.cast());
     match start {
         Some(start) if isize::try_from(bytes).is_ok() => Ok(start),
         None if bytes == 0 => Ok(NonNull::dangling()),
-        _ => Err(Error::argument("the memory of a window is NULL or too long")),
+        _ => Err(Error::argument("the memory is NULL or too long")),
     }
 }
 

@@ -33,7 +33,7 @@ fn installed() -> &'static Installed {
         succeed(Command::new("sh").arg(library.join("install.sh")).arg(&folder).arg(profile));
         let pkg = std::fs::read_to_string(folder.join("lib/pkgconfig/unisono.pc")).expect("unisono.pc");
         assert!(pkg.contains(&format!("prefix={}", folder.display())) && pkg.contains("-lunisono"), "{pkg}");
-        for example in ["ring", "jacobi", "event_loop", "windows", "neighbours"] {
+        for example in ["ring", "jacobi", "event_loop", "windows", "regions", "neighbours"] {
             let source = library.join("examples").join(format!("{example}.c"));
             for (compiler, language, standard, suffix) in [("gcc", "c", "c11", ""), ("g++", "c++", "c++17", "++")] {
                 let mut compile = Command::new(compiler);
@@ -95,6 +95,14 @@ fn windows_are_read_and_updated() {
 }
 
 #[test]
+fn regions_are_accessed_by_key() {
+    for options in JOBS {
+        installed().is_right(options, &[], "regions", "regions of");
+    }
+    installed().is_right("-n 3 --progress thread", &[], "regions++", "regions of 3 ranks");
+}
+
+#[test]
 fn neighbours_exchange_blocks() {
     for options in JOBS {
         installed().is_right(options, &[], "neighbours", "neighbours of");
@@ -118,6 +126,7 @@ fn memcheck_finds_nothing() {
         installed().is_right(options, &memcheck, "ring", "the token visited 2 ranks");
     }
     installed().is_right("-n 2 --device udp", &memcheck, "windows", "windows of 2 ranks");
+    installed().is_right("-n 2 --device udp", &memcheck, "regions", "regions of 2 ranks");
     installed().is_right("-n 2", &memcheck, "neighbours", "neighbours of 2 ranks");
     installed().is_right("-n 2 --nodes 2", &memcheck, "jacobi 8", "at rest after");
     installed().is_right("-n 2 --device udp", &memcheck, "event_loop", "answered 50 questions");

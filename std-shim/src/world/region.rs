@@ -43,7 +43,9 @@ use super::communicator::Communicator;
 use super::process::remote_access::NativeMemory;
 use super::shm_transport::Buffer;
 use super::window::memory::WindowMemory;
+use super::window::raw::RawUpdate;
 use super::window::targets::{Access, Members, Target, Targets};
+use super::window::updates::{element_of, word_of};
 use super::window::{AccumulateOperation, GetRequest, PutRequest, WindowError, conceal};
 use unisono_bootstrap::Rank;
 pub use unisono_core::rma::Rights;
@@ -469,7 +471,8 @@ impl RemoteRegion {
     /// # Errors
     /// [`WindowError`]; [`WindowError::Unsupported`] for elements of more than 8 bytes.
     pub fn compare_and_swap<T: Element>(&self, expected: T, new: T, offset: usize) -> Result<T, WindowError> {
-        self.targets.compare_and_swap(expected, new, self.rank, offset)
+        let words = [word_of(&expected), word_of(&new)];
+        element_of(self.targets.compare_and_swap(words, size_of::<T>(), self.rank, offset)?)
     }
 
     /// As [`put`](Self::put), with a request that ends when the target has received the data.
@@ -533,5 +536,31 @@ impl RemoteRegion {
     /// The first error of an operation since the last flush.
     pub fn flush(&self) -> Result<(), WindowError> {
         self.targets.flush(self.rank)
+    }
+}
+
+#[doc(hidden)]
+impl RemoteRegion {
+    /// As [`accumulate`](Self::accumulate), of elements whose type is known at run time. With `old`, waits for the old
+    /// elements; it must be as long.
+    ///
+    /// # Errors
+    /// As of [`Window::raw_update`](super::Window::raw_update).
+    pub fn raw_update(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        old: Option<&mut [u8]>,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        self.targets.raw_update(update, bytes, old, self.rank, offset)
+    }
+
+    /// As [`Window::raw_compare_and_swap`](super::Window::raw_compare_and_swap).
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn raw_compare_and_swap(&self, words: [u64; 2], bytes: usize, offset: usize) -> Result<u64, WindowError> {
+        self.targets.compare_and_swap(words, bytes, self.rank, offset)
     }
 }

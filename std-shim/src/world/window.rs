@@ -36,7 +36,7 @@ mod remote;
 mod request;
 mod target_datatype;
 pub(super) mod targets;
-mod updates;
+pub(super) mod updates;
 
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};

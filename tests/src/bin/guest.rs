@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use unisono::{RKey, Rank, Rights, WindowError, World};
 use unisono::environment::QueuesChoice;
+use unisono::{RKey, Rank, Rights, WindowError, World};
 use unisono_core::device::TxReason;
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::harness::report::{Limit, Report};

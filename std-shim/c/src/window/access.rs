@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use core::ffi::c_void;
 
 use unisono::raw::{Element, RawUpdate};
-use unisono::{Rank, Window};
+use unisono::{Rank, Window, WindowError};
 
 use super::{WINDOWS, on, unisono_window};
 use crate::datatype::{Buffer, datatype as datatype_of, unisono_datatype};
@@ -22,7 +22,7 @@ fn expect_element(element: Option<Element>) -> Result<Element, Error> {
 ///
 /// # Safety
 /// The buffer has the elements that the datatype names.
-pub(super) unsafe fn update_of<'a>(
+pub(crate) unsafe fn update_of<'a>(
     data: *const c_void,
     count: usize,
     datatype: unisono_datatype,
@@ -211,41 +211,56 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
     offset: usize,
 ) -> unisono_result {
     call(|| {
-        let one = |start: *const c_void| Buffer { start: start.cast_mut(), count: 1, datatype };
-        // SAFETY: the caller answers for the buffer.
-        let (expected, element) = unsafe { one(expected).packed() }?;
-        // SAFETY: the caller answers for the buffer.
-        let (desired, _) = unsafe { one(desired).packed() }?;
-        let element = expect_element(element)?;
         let window = WINDOWS.get(window)?;
-        // SAFETY: the caller answers for the buffer.
+        // SAFETY: the caller answers for the buffers.
         unsafe {
-            one(old).fill(|old, _| compare_and_swap(&window, element, (&expected, &desired, old), Rank(rank), offset))
+            Swap { expected, desired, old, datatype }.execute(|expected, desired, bytes| {
+                window.raw_compare_and_swap([expected, desired], bytes, Rank(rank), offset)
+            })
         }
     })
 }
 
-fn compare_and_swap(
-    window: &Window,
-    element: Element,
-    (expected, desired, old): (&[u8], &[u8], &mut [u8]),
-    rank: Rank,
-    offset: usize,
-) -> Result<(), Error> {
-    macro_rules! swap {
-        ($word:ty) => {{
-            let word = |bytes: &[u8]| bytes.try_into().map(<$word>::from_ne_bytes).unwrap_or_default();
-            let found = window.compare_and_swap(word(expected), word(desired), rank, offset)?;
-            old.iter_mut().zip(found.to_ne_bytes()).for_each(|(into, byte)| *into = byte);
+/// An element that is compared and swapped.
+pub(crate) struct Swap {
+    pub(crate) expected: *const c_void,
+    pub(crate) desired: *const c_void,
+    pub(crate) old: *mut c_void,
+    pub(crate) datatype: unisono_datatype,
+}
+
+impl Swap {
+    /// Calls `swap` with the expected and the desired element, zero-extended, and their bytes, and stores the old one that
+    /// it returns.
+    ///
+    /// # Safety
+    /// Each buffer has an element of the datatype.
+    pub(crate) unsafe fn execute(
+        self,
+        swap: impl FnOnce(u64, u64, usize) -> Result<u64, WindowError>,
+    ) -> Result<(), Error> {
+        let one = |start: *const c_void| Buffer { start: start.cast_mut(), count: 1, datatype: self.datatype };
+        // SAFETY: the caller answers for the buffer.
+        let (expected, element) = unsafe { one(self.expected).packed() }?;
+        // SAFETY: the caller answers for the buffer.
+        let (desired, _) = unsafe { one(self.desired).packed() }?;
+        let bytes = expect_element(element)?.bytes();
+        if bytes != expected.len() || !matches!(bytes, 1 | 2 | 4 | 8) {
+            let reason = "one element of 1, 2, 4 or 8 bytes can be compared and swapped";
+            return Err(Error::new(UNISONO_ERROR_OPERATION, reason));
+        }
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
+            u64::from_le_bytes(word)
+        };
+        let found = swap(word(&expected), word(&desired), bytes)?.to_le_bytes();
+        let store = |old: &mut [u8], _| {
+            old.iter_mut().zip(found).for_each(|(into, byte)| *into = byte);
             Ok(())
-        }};
-    }
-    match (element.bytes(), expected.len()) {
-        (1, 1) => swap!(u8),
-        (2, 2) => swap!(u16),
-        (4, 4) => swap!(u32),
-        (8, 8) => swap!(u64),
-        _ => Err(Error::new(UNISONO_ERROR_OPERATION, "one element of 1, 2, 4 or 8 bytes can be compared and swapped")),
+        };
+        // SAFETY: the caller answers for the buffer.
+        unsafe { one(self.old).fill(store) }
     }
 }
 

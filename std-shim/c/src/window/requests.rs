@@ -1,6 +1,7 @@
 //! The exported functions that read, write and update the memory of a rank with a request.
 
 use alloc::sync::Arc;
+use core::any::Any;
 use core::ffi::c_void;
 
 use unisono::{GetRequest, PutRequest, Rank, Window};
@@ -13,13 +14,13 @@ use crate::request::{insert_one_sided, unisono_request};
 use crate::result::unisono_result;
 use crate::result::{Error, call};
 
-/// An operation on a window that has started. It is dropped before the window.
+/// An operation on a window or region that has started. It is dropped before that.
 pub(crate) struct OneSided {
     started: Operation,
-    _window: Arc<Window>,
+    _of: Arc<dyn Any + Send + Sync>,
 }
 
-enum Operation {
+pub(crate) enum Operation {
     Put(PutRequest<'static>),
     /// The data that arrives, and where it is stored at the end.
     Get(GetRequest<'static, u8>, Buffer),
@@ -29,6 +30,11 @@ enum Operation {
 unsafe impl Send for OneSided {}
 
 impl OneSided {
+    /// An operation on this window or region.
+    pub(crate) fn new(started: Operation, of: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { started, _of: of }
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         match &self.started {
             Operation::Put(request) => request.is_done(),
@@ -68,7 +74,7 @@ unsafe fn start(
         let window = WINDOWS.get(window)?;
         // SAFETY: a lifetime only: the request is dropped before the window, which it holds.
         let lasting = unsafe { core::ptr::NonNull::from(&*window).as_ref() };
-        let started = OneSided { started: start(lasting)?, _window: window };
+        let started = OneSided::new(start(lasting)?, window);
         // SAFETY: the caller answers for the pointer.
         unsafe { store(request, "request", insert_one_sided(started)) }
     })

@@ -6,6 +6,7 @@ use unisono_shmem::reduction_ops::{Element, ReduceOperation};
 
 use super::blocks::{WindowBlocks, WindowReads};
 use super::target_datatype::TargetElements;
+use super::targets::Targets;
 use super::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 use crate::world::collective::SystemOperation;
 use unisono_bootstrap::Rank;
@@ -46,11 +47,7 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
-        if old.as_ref().is_some_and(|old| old.len() != bytes.len()) {
-            return Err(WindowError::Unsupported);
-        }
-        let grain = update.element.bytes();
-        self.targets.update(update.operation.update(update.element), grain, bytes, old, target, offset)
+        self.targets.raw_update(update, bytes, old, target, offset)
     }
 
     /// As [`raw_update`](Self::raw_update) without `old`, into `count` elements of a datatype, the first of which is at
@@ -69,6 +66,20 @@ impl Window {
     ) -> Result<(), WindowError> {
         let (grain, there) = (update.element.bytes(), TargetElements { rank: target, offset, count, datatype });
         self.targets.update_blocks(update.operation.update(update.element), grain, bytes, there)
+    }
+
+    /// Compares and swaps an element of `bytes` bytes, in words that are zero-extended. Returns the old one.
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn raw_compare_and_swap(
+        &self,
+        words: [u64; 2],
+        bytes: usize,
+        target: Rank,
+        offset: usize,
+    ) -> Result<u64, WindowError> {
+        self.targets.compare_and_swap(words, bytes, target, offset)
     }
 
     /// Copies packed bytes to blocks in the memory of a rank. Done after the next flush.
@@ -148,5 +159,22 @@ impl Window {
     /// As [`unlock`](Self::unlock).
     pub fn raw_release(&self, target: Rank) -> Result<(), WindowError> {
         self.release(super::epochs::UPDATE_LOCK, LockKind::Exclusive, target)
+    }
+}
+
+impl Targets {
+    pub(in crate::world) fn raw_update(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        old: Option<&mut [u8]>,
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        if old.as_ref().is_some_and(|old| old.len() != bytes.len()) {
+            return Err(WindowError::Unsupported);
+        }
+        let grain = update.element.bytes();
+        self.update(update.operation.update(update.element), grain, bytes, old, target, offset)
     }
 }

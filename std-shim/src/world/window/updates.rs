@@ -125,7 +125,8 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<T, WindowError> {
-        self.targets.compare_and_swap(expected, new, target, offset)
+        let words = [word_of(&expected), word_of(&new)];
+        element_of(self.targets.compare_and_swap(words, size_of::<T>(), target, offset)?)
     }
 }
 
@@ -158,20 +159,19 @@ impl Targets {
         Ok(old)
     }
 
-    /// Stores `new` if the element equals `expected`.
-    pub(in crate::world) fn compare_and_swap<T: Element>(
+    /// Stores a new element of `bytes` bytes if the old one, which it returns, is expected; words are zero-extended.
+    pub(in crate::world) fn compare_and_swap(
         &self,
-        expected: T,
-        new: T,
+        [compare, swap]: [u64; 2],
+        bytes: usize,
         target: Rank,
         offset: usize,
-    ) -> Result<T, WindowError> {
-        let (bytes, compare, swap) = (size_of::<T>(), word_of(&expected), word_of(&new));
+    ) -> Result<u64, WindowError> {
         if let Some(width) = width_of(bytes) {
             let kind = AtomicKind::CompareSwap { compare, swap };
-            return element_of(self.atomic(target, offset, AtomicOperation { width, kind })?);
+            return self.atomic(target, offset, AtomicOperation { width, kind });
         }
-        if bytes > 2 {
+        if !matches!(bytes, 1 | 2) {
             return Err(WindowError::Unsupported);
         }
         if !offset.is_multiple_of(bytes) {
@@ -184,7 +184,8 @@ impl Targets {
         let (compare, swap) = (compare << shift, swap << shift);
         let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask: mask, swap_mask: mask };
         let width = Width::Bits32;
-        element_of(self.atomic_at(target, access, first, AtomicOperation { width, kind })? >> shift)
+        let old = self.atomic_at(target, access, first, AtomicOperation { width, kind })? >> shift;
+        Ok(old & (mask >> shift))
     }
 
     /// Combines elements of `grain` bytes; with `old`, waits for the old ones.
@@ -291,13 +292,13 @@ impl Targets {
 }
 
 /// The bytes of an element of at most 8 bytes, zero-extended.
-pub(super) fn word_of<T: IntoBytes + Immutable>(value: &T) -> u64 {
+pub(in crate::world) fn word_of<T: IntoBytes + Immutable>(value: &T) -> u64 {
     let mut word = [0; 8];
     word.iter_mut().zip(value.as_bytes()).for_each(|(into, byte)| *into = *byte);
     u64::from_le_bytes(word)
 }
 
-pub(super) fn element_of<T: FromBytes>(word: u64) -> Result<T, WindowError> {
+pub(in crate::world) fn element_of<T: FromBytes>(word: u64) -> Result<T, WindowError> {
     let bytes = word.to_le_bytes();
     let bytes = bytes.get(..size_of::<T>()).ok_or(WindowError::Unsupported)?;
     T::read_from_bytes(bytes).map_err(|_| WindowError::Unsupported)
