@@ -195,12 +195,9 @@ pub unsafe extern "C" fn unisono_join(
 pub extern "C" fn unisono_finish(world: unisono_communicator) -> unisono_result {
     call(|| {
         member(world)?.world()?;
-        let removed = COMMUNICATORS.remove(world)?;
-        let member = Arc::try_unwrap(removed).map_err(|member| {
-            // Its handle must stay as it is: the entry is put back where it was.
-            COMMUNICATORS.restore(world, member);
-            Error::new(UNISONO_ERROR_UNDER_WAY, "requests are not complete, or another thread uses the communicator")
-        })?;
+        let removed = COMMUNICATORS.remove_unused(world)?;
+        let reason = "requests are not complete, or another thread uses the communicator";
+        let member = removed.ok_or_else(|| Error::new(UNISONO_ERROR_UNDER_WAY, reason))?;
         let Member { buffer, scope, owner, events } = member;
         // They refer to the communicator.
         drop((buffer, scope, events));

@@ -1,6 +1,8 @@
 //! Handles: numbers that name an entry of a table, its kind and its generation, so that a wrong or freed one is an
 //! error, and never memory that is gone.
 
+use alloc::sync::Arc;
+
 use parking_lot::RwLock;
 
 use crate::result::Error;
@@ -113,14 +115,24 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> Table<T> {
-    /// Puts back a value that was just removed, under the same handle, unless that is used again.
-    pub(crate) fn restore(&self, handle: u64, value: T) {
-        let Ok((index, generation)) = self.parse(handle) else { return };
+impl<T> Table<Arc<T>> {
+    /// Removes a value that nothing else uses. `None`: something does, and its handle stays valid.
+    pub(crate) fn remove_unused(&self, handle: u64) -> Result<Option<T>, Error> {
+        let (index, generation) = self.parse(handle)?;
         let (entries, free) = &mut *self.entries.write();
-        if let Some(entry) = entries.get_mut(index).filter(|entry| entry.value.is_none()) {
-            (entry.generation, entry.value) = (generation, Some(value));
-            free.retain(|other| *other as usize != index);
+        let entry = entries.get_mut(index).filter(|entry| entry.generation == generation);
+        let entry = entry.filter(|entry| entry.value.is_some());
+        let entry = entry.ok_or_else(|| self.wrong(handle, "does not name (any more)"))?;
+        match entry.value.take().map(Arc::try_unwrap) {
+            Some(Ok(value)) => {
+                entry.generation = (generation + 1) % GENERATIONS;
+                free.push(index as u32);
+                Ok(Some(value))
+            }
+            used => {
+                entry.value = used.and_then(Result::err);
+                Ok(None)
+            }
         }
     }
 }
@@ -140,5 +152,15 @@ mod tests {
         let third = table.insert(4);
         assert!(third != first && table.get(first).is_err());
         assert_eq!(table.get(third).ok(), Some(4));
+    }
+
+    #[test]
+    fn used_values_keep_their_handles() {
+        let table = Table::new(Kind::Window);
+        let handle = table.insert(Arc::new(1));
+        let used = table.get(handle);
+        assert!(matches!(table.remove_unused(handle), Ok(None)) && table.get(handle).is_ok());
+        drop(used);
+        assert!(matches!(table.remove_unused(handle), Ok(Some(1))) && table.remove_unused(handle).is_err());
     }
 }

@@ -147,11 +147,9 @@ pub unsafe extern "C" fn unisono_region_memory(
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_region_revoke(region: unisono_region) -> unisono_result {
     call(|| {
-        let removed = Arc::try_unwrap(REGIONS.remove(region)?).map_err(|used| {
-            REGIONS.restore(region, used);
-            Error::new(UNISONO_ERROR_UNDER_WAY, "another thread uses the region")
-        })?;
-        Ok(removed.revoke()?)
+        let removed = REGIONS.remove_unused(region)?;
+        let in_use = || Error::new(UNISONO_ERROR_UNDER_WAY, "another thread uses the region");
+        Ok(removed.ok_or_else(in_use)?.revoke()?)
     })
 }
 

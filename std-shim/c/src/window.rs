@@ -134,11 +134,9 @@ pub unsafe extern "C" fn unisono_detach(window: unisono_window, start: *const c_
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_window_free(window: unisono_window) -> unisono_result {
     call(|| {
-        let removed = Arc::try_unwrap(WINDOWS.remove(window)?).map_err(|used| {
-            WINDOWS.restore(window, used);
-            Error::new(UNISONO_ERROR_UNDER_WAY, "requests on the window are not complete, or another thread uses it")
-        })?;
-        Ok(removed.free()?)
+        let removed = WINDOWS.remove_unused(window)?;
+        let reason = "requests on the window are not complete, or another thread uses it";
+        Ok(removed.ok_or_else(|| Error::new(UNISONO_ERROR_UNDER_WAY, reason))?.free()?)
     })
 }
 
