@@ -9,6 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use unisono_core::device::Memory as _;
 use unisono_core::ids::PeerId;
@@ -73,8 +74,8 @@ pub(in crate::world) struct NativeAccess {
     limit: u32,
     /// Memory of this process that peers may access, with what they need to know.
     exposed: HashMap<RKey, (Registration, NativeMemory)>,
-    /// Memory of peers.
-    remote: HashMap<(PeerId, RKey), NativeMemory>,
+    /// Memory of peers, and by how many windows and imports it is known.
+    remote: HashMap<(PeerId, RKey), (NativeMemory, u32)>,
     operations: HashMap<u64, NativeOperation>,
     /// Operations that failed, to be requested of their targets.
     failed: VecDeque<RmaCall>,
@@ -122,7 +123,7 @@ impl NativeAccess {
                 let known = NativeMemory::new(address, registration.remote_key());
                 self.exposed.insert(key, (registration, known));
             }
-            Err(error) => tracing::warn!(%error, "cannot register a window for peers' adapters"),
+            Err(error) => tracing::warn!(%error, "cannot register memory for peers' adapters"),
         }
     }
 
@@ -139,7 +140,8 @@ impl NativeAccess {
     /// Memory of a peer.
     pub(in crate::world) fn learn(&mut self, peer: PeerId, key: RKey, memory: NativeMemory) {
         if self.domain.is_some() && memory != NativeMemory::NONE {
-            self.remote.insert((peer, key), memory);
+            // Another import may have it of altered bytes: the first holds.
+            self.remote.entry((peer, key)).or_insert((memory, 0)).1 += 1;
         }
     }
 
@@ -150,7 +152,12 @@ impl NativeAccess {
 
     /// Memory of a peer that is not accessed any more.
     pub(in crate::world) fn forget(&mut self, peer: PeerId, key: RKey) {
-        self.remote.remove(&(peer, key));
+        if let Entry::Occupied(mut known) = self.remote.entry((peer, key)) {
+            known.get_mut().1 -= 1;
+            if known.get().1 == 0 {
+                known.remove();
+            }
+        }
     }
 
     /// Whether an operation has not ended: its end raises no event.
@@ -208,7 +215,7 @@ impl Process {
         };
         let NativeAccess { connections, completions, domain, limit, remote, operations, posted, .. } =
             &mut self.remote_access.native;
-        let Some(memory) = remote.get(&(call.to, call.at.region)).filter(|_| span.bytes > 0) else { return false };
+        let Some((memory, _)) = remote.get(&(call.to, call.at.region)).filter(|_| span.bytes > 0) else { return false };
         let psn = self.transport.keys.next() as u32;
         let make = || NativeAccess::make(completions, (domain.as_ref(), *limit), psn);
         let Some(end) = connections.demand(now, call.to, make) else { return false };
