@@ -41,8 +41,8 @@ impl LinkSpeed {
         8_000_000_u32.div_ceil(self.0.get())
     }
 
-    /// That of the interfaces with these addresses together, which the system knows of real adapters. `None`: of one of
-    /// them it does not.
+    /// That of the interfaces with these addresses together, as the system gives it: of adapters the speed of the link, of
+    /// virtual ones a nominal one. `None`: of one of them it gives none.
     pub(crate) fn of_interfaces(addresses: &[IpAddr]) -> Option<Self> {
         let links = link_addresses();
         let name = |address: &IpAddr| Some(links.iter().find(|link| link.address == *address)?.interface.as_str());

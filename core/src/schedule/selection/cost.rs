@@ -551,7 +551,7 @@ mod tests {
             for (call, plans) in calls(size) {
                 let crossing = Cost::of(&call, per_host as u16).crossing;
                 let most = (0..size / per_host).map(|host| most_crossing(&plans, host, per_host)).max().unwrap();
-                // Vectors along a tree do not count, and groups that are on two hosts count as if they were on one.
+                // Vectors along a tree do not count, and groups that are on two hosts count as if each rank were on one.
                 if call.algorithm != Algorithm::Knomial && !corrected(&call) && !is_scan(call.collective) {
                     let is_close = crossing * 2 >= most && crossing <= most * 2;
                     let is_rooted = matches!(call.collective, CollectiveKind::Gather | CollectiveKind::Scatter);

@@ -76,7 +76,7 @@ impl Carrier {
 pub struct Interconnect {
     /// The transport of their messages, between hosts if there are several.
     pub carrier: Carrier,
-    /// Adjacent ranks of a host, which share its link; 1: each has its own, or they are not adjacent.
+    /// The fewest adjacent ranks of a host, which share its link; 1: a host has one, or its ranks are not adjacent.
     pub per_host: u16,
 }
 
