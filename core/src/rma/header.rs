@@ -76,6 +76,9 @@ mod kind {
     pub(super) const FLUSHED: u8 = 85;
 }
 
+/// No region: the refused writes of a report named several.
+pub const SEVERAL: u16 = u16::MAX;
+
 /// Where the answer to a read goes: memory that the reader granted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReadPlacement {
@@ -164,6 +167,8 @@ pub enum RmaMessage {
     Done,
     /// Answer: nothing was executed.
     Refused {
+        /// The region that the refused writes named, or [`SEVERAL`]; 0 with an answer.
+        region: u16,
         /// Why.
         reason: Refusal,
         /// 0: it answers this request. Otherwise refused messages of writes that no earlier answer reported.
@@ -302,8 +307,9 @@ impl RmaHeader {
             }
             RmaMessage::Data => kind::DATA,
             RmaMessage::Done => kind::DONE,
-            RmaMessage::Refused { reason, count } => {
+            RmaMessage::Refused { reason, count, region } => {
                 wire.form = reason as u8;
+                wire.region = U16::new(region);
                 wire.key = U64::new(count.into());
                 kind::REFUSED
             }
@@ -380,7 +386,7 @@ impl Wire {
             kind::DONE => (RmaMessage::Done, false, false),
             kind::REFUSED => {
                 let count = u32::try_from(self.key.get()).ok()?;
-                (RmaMessage::Refused { reason: Refusal::of(form)?, count }, false, false)
+                (RmaMessage::Refused { reason: Refusal::of(form)?, count, region: self.region.get() }, false, false)
             }
             kind::RETRY => (RmaMessage::Retry, false, false),
             kind::FLUSHED => (RmaMessage::Flushed, false, false),

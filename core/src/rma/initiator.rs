@@ -4,7 +4,7 @@ use bitflags::bitflags;
 
 use super::Action;
 use super::atomic::AtomicKind;
-use super::header::{self, ReadPlacement, RmaHeader, RmaMessage};
+use super::header::{self, ReadPlacement, RmaHeader, RmaMessage, SEVERAL};
 use super::operation::{
     OperationRecord, OperationStage, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaRequest, RmaStartError,
 };
@@ -30,6 +30,7 @@ struct LateRefusal {
     operation: u32,
     reason: Refusal,
     count: u32,
+    region: u16,
 }
 
 /// A requester's record of one rank.
@@ -294,7 +295,9 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         match header.message {
             RmaMessage::Retry => return self.retry(from, operation),
             RmaMessage::Flushed => return self.handle_flushed(from, operation),
-            RmaMessage::Refused { reason, count } => return self.handle_refused(from, operation, reason, count),
+            RmaMessage::Refused { reason, count, region } => {
+                return self.handle_refused(from, LateRefusal { operation: operation.0, reason, count, region });
+            }
             _ => {}
         }
         let record =
@@ -446,9 +449,9 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         while let Some(i) = done.pop(self.operations.as_mut(), link) {
             if let Some(record) = self.operations.as_mut().get_mut(i as usize) {
                 record.stage = OperationStage::Acknowledging;
-                if let Some(LateRefusal { operation, reason, count }) = refused.take() {
-                    record.result =
-                        Err(RmaError::RefusedEarlier { operation: RmaOperationId(operation), reason, count });
+                if let Some(LateRefusal { operation, reason, count, region }) = refused.take() {
+                    let (operation, region) = (RmaOperationId(operation), (region != SEVERAL).then_some(region));
+                    record.result = Err(RmaError::RefusedEarlier { operation, reason, count, region });
                 }
             }
             self.finish(i);
@@ -458,7 +461,9 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
 
     /// `count` 0: the answer to a request. Otherwise that many messages of plain writes were refused, or of a write with
     /// an immediate, whose last message is answered for itself.
-    fn handle_refused(&mut self, from: PeerId, operation: RmaOperationId, reason: Refusal, count: u32) -> Arrival {
+    fn handle_refused(&mut self, from: PeerId, refusal: LateRefusal) -> Arrival {
+        let LateRefusal { operation, reason, count, region } = refusal;
+        let operation = RmaOperationId(operation);
         let record = self.record(operation).filter(|record| record.peer == from.0);
         let (stage, is_write) = record.map_or((None, true), |record| {
             let is_write = matches!(record.request, RmaRequest::Write { .. });
@@ -477,14 +482,26 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         if !is_write {
             return Arrival::Violation;
         }
-        match stage {
-            Some(OperationStage::Queued) => self.make_ready(from.0),
-            Some(OperationStage::Sent) if mutant!("rma_refused_early") => self.end_answered(from, operation.record()),
-            Some(OperationStage::Sent | OperationStage::Acknowledging) => {}
-            Some(OperationStage::Finished | OperationStage::Free) | None => {
-                let Some(target) = self.targets.as_mut().get_mut(from.0 as usize) else { return Arrival::Violation };
-                let refused = target.refused.get_or_insert(LateRefusal { operation: operation.0, reason, count: 0 });
-                refused.count = refused.count.saturating_add(count);
+        let is_known = match stage {
+            Some(OperationStage::Queued) => {
+                self.make_ready(from.0);
+                true
+            }
+            Some(OperationStage::Sent) if mutant!("rma_refused_early") => {
+                self.end_answered(from, operation.record());
+                true
+            }
+            Some(OperationStage::Sent | OperationStage::Acknowledging) => true,
+            Some(OperationStage::Finished | OperationStage::Free) | None => false,
+        };
+        // The others may be those of other operations, which have ended.
+        let late = if is_known { count.saturating_sub(1) } else { count };
+        if late > 0 {
+            let Some(target) = self.targets.as_mut().get_mut(from.0 as usize) else { return Arrival::Violation };
+            let refused = target.refused.get_or_insert(LateRefusal { count: 0, ..refusal });
+            refused.count = refused.count.saturating_add(late);
+            if refused.region != region {
+                refused.region = SEVERAL;
             }
         }
         Arrival::Nothing

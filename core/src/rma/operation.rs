@@ -126,6 +126,8 @@ pub enum RmaError {
         reason: Refusal,
         /// Number of refused messages.
         count: u32,
+        /// Their region at the target; `None`: they named several.
+        region: Option<u16>,
     },
     /// The answer was too short.
     Truncated,

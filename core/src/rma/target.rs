@@ -4,7 +4,7 @@
 use bitflags::bitflags;
 
 use super::atomic::{AtomicKind, AtomicOperation};
-use super::header::{self, ElementUpdate, ReadPlacement, RmaHeader, RmaMessage};
+use super::header::{self, ElementUpdate, ReadPlacement, RmaHeader, RmaMessage, SEVERAL};
 use super::region::{Access, Refusal, RegionRecord, RegionTable, RemoteSpan, Rights};
 use super::stride::Stride;
 use super::{Action, Arrival, Execution, Immediate, Owner};
@@ -41,9 +41,10 @@ pub struct RequesterState {
     /// The request that found no entry, and the latest flush.
     busy: u32,
     flush: u32,
-    /// Refused writes that were not reported: the first one, why, and their number.
+    /// Refused writes that were not reported: the first one, why, their number, and their region or [`SEVERAL`].
     refused: u32,
     count: u32,
+    region: u16,
     reason: Refusal,
     flags: RequesterFlags,
 }
@@ -58,6 +59,7 @@ impl RequesterState {
         flush: 0,
         refused: 0,
         count: 0,
+        region: 0,
         reason: Refusal::BadKey,
         flags: RequesterFlags::empty(),
     };
@@ -218,7 +220,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                         place(Span { bytes: payload, ..to }, header::WRITE)
                     }
                     Err(reason) => {
-                        self.refuse_write(from, operation, reason);
+                        self.refuse_write(from, operation, at.region.index, reason);
                         Arrival::Nothing
                     }
                 }
@@ -240,6 +242,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
             RmaMessage::WriteImmediate { at, immediate } => {
                 let access = Access { at, bytes: payload, rights: Rights::WRITE, alignment: 1 };
                 let Some((i, to)) = self.accept(regions, from, header, &access) else { return Arrival::Nothing };
+                regions.use_once(at.region.index);
                 self.set(i, EntryState::Immediate { value: immediate, bytes: payload });
                 self.immediates.push(self.entries.as_mut(), i, link);
                 place(to, header::WRITE)
@@ -310,7 +313,6 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         let kind = AtomicKind::MaskedCompareSwap { compare, swap, compare_mask, swap_mask };
         match regions.check(&access) {
             Ok(to) => {
-                regions.use_once(at.region.index);
                 self.retain(regions, i, at);
                 self.enqueue(i, EntryState::Atomic { at: to, operation: AtomicOperation { kind, ..operation } })
             }
@@ -328,10 +330,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
     ) -> Option<(u32, Span)> {
         let i = self.admit(from, header.operation, header.retry)?;
         match regions.check(access) {
-            Ok(span) => {
-                regions.use_once(access.at.region.index);
-                Some((i, span))
-            }
+            Ok(span) => Some((i, span)),
             Err(reason) => {
                 self.enqueue(i, EntryState::Answer(Answer::Refused(reason)));
                 None
@@ -390,7 +389,8 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         requester.flags.remove(RequesterFlags::DUE_LISTED);
         let (message, operation) = if requester.count > 0 {
             let count = core::mem::take(&mut requester.count);
-            (RmaMessage::Refused { reason: requester.reason, count }, core::mem::take(&mut requester.refused))
+            let (reason, region) = (requester.reason, requester.region);
+            (RmaMessage::Refused { reason, count, region }, core::mem::take(&mut requester.refused))
         } else if requester.flags.contains(RequesterFlags::FLUSHED) {
             requester.flags.remove(RequesterFlags::FLUSHED);
             (RmaMessage::Flushed, core::mem::take(&mut requester.flush))
@@ -457,7 +457,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                     Answer::Value(value) => RmaMessage::Value(value),
                     Answer::Staged(_) => RmaMessage::Data,
                     Answer::Done => RmaMessage::Done,
-                    Answer::Refused(reason) => RmaMessage::Refused { reason, count: 0 },
+                    Answer::Refused(reason) => RmaMessage::Refused { reason, count: 0, region: 0 },
                 };
                 Some(send(message, None))
             }
@@ -574,10 +574,12 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         self.entries.as_ref().iter().filter(|entry| entry.state != EntryState::Free).count()
     }
 
-    fn refuse_write(&mut self, from: PeerId, operation: u32, reason: Refusal) {
+    fn refuse_write(&mut self, from: PeerId, operation: u32, region: u16, reason: Refusal) {
         if let Some(requester) = self.requester(from) {
             if requester.count == 0 {
-                (requester.refused, requester.reason) = (operation, reason);
+                (requester.refused, requester.region, requester.reason) = (operation, region, reason);
+            } else if requester.region != region {
+                requester.region = SEVERAL;
             }
             requester.count = requester.count.saturating_add(1);
         }
@@ -609,10 +611,15 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         Arrival::Nothing
     }
 
+    /// The entry uses the region until it is released, also if that may be used once.
     fn retain<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32, at: RemoteSpan) {
         if let Some(entry) = self.entries.as_mut().get_mut(i as usize) {
             entry.region = Some(at.region.index);
+            if mutant!("rma_once_early") {
+                regions.use_once(at.region.index);
+            }
             regions.retain(at.region.index);
+            regions.use_once(at.region.index);
         }
     }
 

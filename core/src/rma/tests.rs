@@ -58,8 +58,10 @@ fn message() -> impl Strategy<Value = RmaMessage> {
         any::<u64>().prop_map(RmaMessage::Value),
         Just(RmaMessage::Data),
         Just(RmaMessage::Done),
-        (1_u8..7, any::<u32>())
-            .prop_map(|(reason, count)| RmaMessage::Refused { reason: Refusal::of(reason).expect("a reason"), count }),
+        (1_u8..7, any::<u32>(), any::<u16>()).prop_map(|(reason, count, region)| {
+            let reason = Refusal::of(reason).expect("a reason");
+            RmaMessage::Refused { reason, count, region }
+        }),
         Just(RmaMessage::Retry),
         Just(RmaMessage::Flushed),
     ]

@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         ("forged_keys_are_refused", || everywhere("forged")),
         ("revoked_regions_are_not_accessed", || everywhere("revoked")),
         ("regions_of_one_use_end_with_it", || everywhere("once")),
+        ("refusals_are_reported_by_their_region", || everywhere("attributed")),
+        ("ranks_without_regions_refuse", || everywhere("stray")),
+        ("ranks_that_poll_their_region_let_others_write_it", || everywhere("polled")),
         ("owner_that_dies_ends_operations", || expect_death("death")),
     ])
 }
@@ -44,6 +47,9 @@ fn play() -> ExitCode {
         "forged" => forged(&world),
         "revoked" => revoked(&world),
         "once" => once(&world),
+        "attributed" => attributed(&world),
+        "stray" => stray(&world),
+        "polled" => polled(&world),
         _ => death(&world),
     };
     if let Err(error) = played {
@@ -251,6 +257,97 @@ fn once(world: &World) -> Outcome {
     region.read(0, &mut own)?;
     check(own == [u64::from((rank + size - 1) % size) + 1; 8], "the first use")?;
     region.revoke()?;
+    type Use = fn(&RemoteRegion) -> Result<u64, WindowError>;
+    let get: Use = |there| {
+        let mut word = [1_u64];
+        there.get(&mut word, 8).map(|()| word[0])
+    };
+    let uses: [(Rights, Use); 3] = [
+        (Rights::READ, get),
+        (Rights::ATOMIC, |there| there.fetch_and_op(5_u64, 8, SystemOperation::sum())),
+        (Rights::ATOMIC, |there| {
+            there.accumulate(&[5_u64], 8, SystemOperation::sum()).and_then(|()| there.flush()).map(|()| 0)
+        }),
+    ];
+    for (right, once) in uses {
+        let region = world.allocate_region(64, right | Rights::ONCE)?;
+        let all = import(world, &region)?;
+        let next = &all[((rank + 1) % size) as usize];
+        check(once(next) == Ok(0), "a use that is answered")?;
+        check(once(next) == Err(WindowError::Revoked(next.rank())), "and a second one")?;
+        world.barrier()?;
+        region.revoke()?;
+    }
+    Ok(())
+}
+
+/// A refused put fails the flush of its region, and of no other.
+fn attributed(world: &World) -> Outcome {
+    let (rank, size) = (world.rank().0, world.size());
+    let next = ((rank + 1) % size) as usize;
+    let regions = [Rights::READ, all(), Rights::READ].map(|rights| world.allocate_region(64, rights));
+    let [first, good, second] = regions;
+    let (first, good, second) = (first?, good?, second?);
+    let window = world.allocate_window(64)?;
+    let [a, b, c] = [import(world, &first)?, import(world, &good)?, import(world, &second)?];
+    let (a, b, c) = (&a[next], &b[next], &c[next]);
+    let refused = Err(WindowError::NoRight(a.rank()));
+    let put = |there: &RemoteRegion| there.put(&[1_u64], 0);
+    // On this rank's own memory the put itself fails.
+    if size == 1 {
+        check(put(a) == refused && put(b) == Ok(()), "a put without the right")?;
+    } else {
+        check(put(a).and_then(|()| put(b)) == Ok(()), "puts are checked by the target")?;
+        check(b.flush() == Ok(()) && a.flush() == refused, "the flush of the refused put fails, and no other")?;
+        check(a.flush() == Ok(()), "once")?;
+        check(put(a).and_then(|()| put(c)).and_then(|()| put(c)) == Ok(()), "puts are checked by the target")?;
+        let flushed = [c.flush(), a.flush()];
+        check(flushed == [refused; 2], &format!("each refused put fails its flush: {flushed:?}"))?;
+        check(b.flush() == Ok(()), "and no other")?;
+        put(a)?;
+    }
+    window.fence()?;
+    window.put(&[1_u64], Rank(next as u32), 0)?;
+    check(window.flush(Rank(next as u32)) == Ok(()), "nor that of a window")?;
+    window.free()?;
+    Ok(())
+}
+
+/// A key that names a rank that has no regions, as a damaged one may.
+fn stray(world: &World) -> Outcome {
+    let mut keys = [RKey::NONE];
+    if world.rank() == Rank(0) {
+        let region = world.allocate_region(64, all())?;
+        keys = [region.rkey()];
+        region.revoke()?;
+    }
+    world.broadcast_into(&mut keys, Rank(0))?;
+    let mut bytes = [0_u8; size_of::<RKey>()];
+    bytes.copy_from_slice(keys[0].as_bytes());
+    let rank_at = size_of::<RKey>() - 4;
+    bytes[rank_at..].copy_from_slice(&(world.size() - 1).to_ne_bytes());
+    let there = world.import_region(&RKey::read_from_bytes(&bytes).expect("as long"))?;
+    let refused = Err(WindowError::Revoked(there.rank()));
+    check(there.put(&[1_u64], 0).and_then(|()| there.flush()) == refused, "a put")?;
+    check(there.get(&mut [1_u64], 0) == refused, "a get")?;
+    world.barrier()?;
+    Ok(())
+}
+
+/// Each rank waits for a word that the one before writes, by reading its own region.
+fn polled(world: &World) -> Outcome {
+    let region = world.allocate_region(8, Rights::WRITE)?;
+    let all = import(world, &region)?;
+    let next = &all[((world.rank().0 + 1) % world.size()) as usize];
+    for round in 1..=20_u64 {
+        next.put(&[round], 0)?;
+        let mut word = [0_u64];
+        while word[0] < round {
+            region.read(0, &mut word)?;
+        }
+    }
+    next.flush()?;
+    world.barrier()?;
     Ok(())
 }
 

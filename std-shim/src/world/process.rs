@@ -163,7 +163,7 @@ impl Process {
             choices: Choices { digest: u64::from(digests.tuning) << 32 | u64::from(digests.transport), hierarchy },
             aborted: None,
             revoked: Vec::new(),
-            remote_access: RemoteAccess::default(),
+            remote_access: RemoteAccess::new(rank_slot.1),
             collectives,
             blocked: BlockedReports::default(),
             detector: FailureDetector::new(silence),

@@ -27,9 +27,9 @@
 //! ```
 //!
 //! Others send requests ([`unisono_core::rma`]), which the rank executes when it makes progress; over reliable
-//! connections its adapter does. A request names the region by 64 random bits, which every request is checked against, as
-//! are bounds and rights. A [`Window`](super::Window) is memory of all members of a communicator instead, which ranks of
-//! a node map.
+//! connections its adapter does. Every request is checked: the 64 random bits that name the region, bounds and rights; an
+//! adapter checks a key of 32 bits and the bounds. A [`Window`](super::Window) is memory of all members of a communicator
+//! instead, which ranks of a node map.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -44,14 +44,15 @@ use super::process::remote_access::NativeMemory;
 use super::shm_transport::Buffer;
 use super::window::memory::WindowMemory;
 use super::window::raw::RawUpdate;
-use super::window::targets::{Access, Members, Target, Targets};
+use super::window::targets::{Access, Members, PollingCalls, Target, Targets};
 use super::window::updates::{element_of, word_of};
 use super::window::{AccumulateOperation, GetRequest, PutRequest, WindowError, conceal};
 use unisono_bootstrap::Rank;
 pub use unisono_core::rma::Rights;
 
 /// What other ranks need to access a region: plain bytes, to be sent to those that may. A rank that has it has the rights of
-/// the region (`ucp_rkey_pack`).
+/// the region (`ucp_rkey_pack`). Over reliable connections the target's adapter checks its own 32-bit key, which is among
+/// these bytes, instead of the 64 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RKey {
@@ -101,6 +102,7 @@ pub struct Region {
     buffer: Option<Buffer<u128>>,
     key: Option<CoreKey>,
     rkey: RKey,
+    calls: PollingCalls,
 }
 
 impl fmt::Debug for Region {
@@ -168,6 +170,7 @@ impl Region {
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<(), WindowError> {
+        self.calls.make_progress(&self.communicator.shared, false);
         let _process = self.communicator.shared.lock();
         let loaded = self.memory.load(offset, into.as_mut_bytes());
         loaded.map_err(|_| WindowError::OutOfBounds(self.communicator.rank))
@@ -187,6 +190,7 @@ impl Region {
     /// # Errors
     /// [`WindowError::OutOfBounds`].
     pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, from: &[T]) -> Result<(), WindowError> {
+        self.calls.make_progress(&self.communicator.shared, false);
         let _process = self.communicator.shared.lock();
         self.memory.store(offset, from.as_bytes()).map_err(|_| WindowError::OutOfBounds(self.communicator.rank))
     }
@@ -297,7 +301,14 @@ impl Communicator {
         let (index, rank) = (key.index.into(), process.rank.0);
         drop(process);
         let rkey = RKey { key: key.key.0, bytes: bytes as u64, native, index, rank };
-        Ok(Region { communicator: self.share(), memory, buffer: None, key: Some(key), rkey })
+        Ok(Region {
+            communicator: self.share(),
+            memory,
+            buffer: None,
+            key: Some(key),
+            rkey,
+            calls: PollingCalls::default(),
+        })
     }
 
     /// The region of a member that this key was made for (`ucp_ep_rkey_unpack`). No message is sent: whether the key is
@@ -457,7 +468,8 @@ impl RemoteRegion {
         self.targets.fetch_and_op(value, self.rank, offset, operation.into())
     }
 
-    /// Stores `new` if the element equals `expected`, atomically, and returns its old value. Bytes are compared.
+    /// Stores `new` if the element equals `expected`, atomically, and returns its old value. Bytes are compared. The 4
+    /// aligned bytes that an element of 1 or 2 bytes is among are in the region as well.
     ///
     /// ```
     /// use unisono::{Rights, prelude::*};

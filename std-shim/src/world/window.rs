@@ -79,7 +79,7 @@ pub enum WindowError {
     #[error(transparent)]
     Memory(#[from] AllocateError),
     /// The memory could not be registered.
-    #[error("cannot register the memory of the window: {0}")]
+    #[error("cannot register the memory: {0}")]
     Register(RegisterError),
     /// The target failed, and may have received a part of the data.
     #[error("rank {0} failed, and may have received a part of what was put")]

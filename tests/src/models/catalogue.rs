@@ -590,6 +590,15 @@ pub const MODELS: &[CatalogueEntry] = &[
         "a region of one use"
     ),
     remote_access!(
+        "rma-once-answered",
+        [&[Step::Add, Step::ReadShort, Step::Add], &[]],
+        2,
+        2,
+        2,
+        Events { once: true, ..Events::NONE },
+        "a region of one use; its use is answered"
+    ),
+    remote_access!(
         "rma-blocks",
         [&[Step::AccumulateBlocks, Step::ReadBlocks, Step::ReadBlocksOutside], &[Step::ReadBlocks, Step::Add]],
         2,
@@ -859,6 +868,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("rma_flush_early", "rma-both"),
     ("rma_answer_waits", "rma-queued"),
     ("rma_grant_reused", "rma-once"),
+    ("rma_once_early", "rma-once-answered"),
     ("rma_blocks_unchecked", "rma-blocks"),
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),

@@ -513,6 +513,12 @@ impl RemoteAccess {
         let Events { revokes, restarts, once } = self.events;
         let is_calm = rank == 1 || !(revokes || restarts || once);
         match (script[i], result) {
+            (_, Err(RmaError::Refused(_))) if once && i == 0 => {
+                Some("the first use of a region of one use is executed")
+            }
+            (step, Ok(_)) if once && i > 0 && (step.adds() || step == Step::ReadShort) => {
+                Some("a region of one use is used once")
+            }
             (Step::ReadBlocksOutside, Ok(_)) => Some("a block outside the region is refused"),
             (Step::ReadShort | Step::ReadLong | Step::ReadBlocks, Ok(_)) if !restarts => {
                 // No script of a rank that is read from writes it with anything but a value of the area.

@@ -60,7 +60,7 @@ impl Handler for Dispatcher<'_> {
                     Verdict::Release
                 }
             },
-            Some(header::FIRST..=header::LAST) => self.remote_access.handle(from, head, bytes),
+            Some(header::FIRST..=header::LAST) => self.remote_access.handle(self.regions, from, head, bytes),
             #[cfg(feature = "verbs")]
             Some(connections::FIRST..=connections::LAST) => self.remote_access.handle_connection(from, head),
             Some(_) => {

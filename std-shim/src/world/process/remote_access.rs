@@ -1,6 +1,7 @@
 //! Remote memory access through the endpoint: the core's machine, the memory that its operations use, and how they end.
 
 use alloc::collections::VecDeque;
+use core::cell::RefCell;
 use std::collections::HashMap;
 
 use unisono_core::device::Memory as _;
@@ -26,7 +27,7 @@ use crate::world::collective::engine::rdma_all_to_all::BlockWrite;
 use crate::world::request::{Failure, Status};
 use crate::world::window::memory::WindowMemory;
 use unisono_bootstrap::Rank;
-use unisono_memory::memory_regions::RegisterError;
+use unisono_memory::memory_regions::{Regions, RegisterError};
 
 /// Regions, operations and entries of a process.
 const REGIONS: usize = 4096;
@@ -113,12 +114,16 @@ struct CallRecord {
 }
 
 /// Operations of a window on one target since the last flush.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct TargetUse {
     pending: u32,
     /// Writes whose placement no flush has confirmed.
     has_written: bool,
+    /// The regions that they name.
+    regions: Vec<u16>,
     error: Option<RmaError>,
+    /// The window is gone.
+    is_forgotten: bool,
 }
 
 /// Why an operation was not started.
@@ -135,6 +140,8 @@ pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
 /// Remote memory access of a process. The machine is made when it is first used.
 #[derive(Debug, Default)]
 pub(in crate::world) struct RemoteAccess {
+    /// Ranks of the job.
+    ranks: u32,
     machine: Option<Box<Rma<Boxes>>>,
     /// By rank: bytes of the longest message to it; 0: not reached through the endpoint.
     longest_messages: Vec<u32>,
@@ -161,11 +168,19 @@ pub(in crate::world) struct RemoteAccess {
 }
 
 impl RemoteAccess {
+    pub(super) fn new(ranks: u32) -> Self {
+        Self { ranks, ..Self::default() }
+    }
+
     /// Handles a message of the endpoint.
-    pub(super) fn handle(&mut self, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
+    pub(super) fn handle(&mut self, regions: &RefCell<Regions>, from: PeerId, head: &[u8], bytes: u32) -> Verdict {
         self.has_arrived = true;
-        // No peer knows a key before a region was registered here.
-        let arrival = self.machine.as_mut().map_or(Arrival::Violation, |machine| machine.handle(from, head, bytes));
+        // A request may come before a region was registered here: with the key of another rank, or of a process that this
+        // one has replaced.
+        let arrival = match self.open(&mut regions.borrow_mut()) {
+            Ok(machine) => machine.handle(from, head, bytes),
+            Err(_) => Arrival::Violation,
+        };
         match arrival {
             Arrival::Nothing => Verdict::Release,
             Arrival::Place { to, start } => Verdict::Place { to, start },
@@ -265,6 +280,40 @@ impl RemoteAccess {
         }
     }
 
+    /// The machine, made now if need be.
+    fn open(&mut self, regions: &mut Regions) -> Result<&mut Rma<Boxes>, RegisterError> {
+        if self.machine.is_none() {
+            let ranks = self.ranks as usize;
+            let staging = Staging { region: regions.allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
+            let pools = RmaPools {
+                regions: vec![RegionRecord::FREE; REGIONS].into(),
+                operations: vec![OperationRecord::FREE; OPERATIONS].into(),
+                targets: vec![TargetState::FREE; ranks].into(),
+                entries: vec![Entry::FREE; ENTRIES].into(),
+                requesters: vec![RequesterState::FREE; ranks].into(),
+            };
+            let mut machine = Rma::new(pools, OUTSTANDING, staging);
+            for (rank, room) in (0..).zip(&self.longest_messages) {
+                if *room > 0 {
+                    machine.connect(PeerId(rank), *room);
+                }
+            }
+            self.machine = Some(Box::new(machine));
+        }
+        self.machine.as_deref_mut().ok_or(RegisterError::NoMemory)
+    }
+
+    /// A flush of a window reports that writes to this region of a target were refused after they had ended, or to several
+    /// regions: the flushes of the windows that wrote there return it.
+    fn record_refused(&mut self, flushed: u32, target: u32, region: Option<u16>, error: RmaError) {
+        for ((window, to), used) in &mut self.targets {
+            let has_written = used.has_written || *window == flushed;
+            if *to == target && region.map_or(has_written, |region| used.regions.contains(&region)) {
+                used.error.get_or_insert(error);
+            }
+        }
+    }
+
     fn target_use(&mut self, window: u32, target: u32) -> &mut TargetUse {
         self.targets.entry((window, target)).or_default()
     }
@@ -281,32 +330,14 @@ impl RemoteAccess {
     /// Forgets a window, whose operations have ended.
     pub(in crate::world) fn forget_window(&mut self, window: u32) {
         self.targets.retain(|key, used| key.0 != window || used.pending > 0);
+        self.targets.iter_mut().filter(|(key, _)| key.0 == window).for_each(|(_, used)| used.is_forgotten = true);
     }
 }
 
 impl Process {
     /// The machine, made now if need be.
     pub(super) fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
-        if self.remote_access.machine.is_none() {
-            let ranks = self.size as usize;
-            let staging =
-                Staging { region: self.transport.regions.get_mut().allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
-            let pools = RmaPools {
-                regions: vec![RegionRecord::FREE; REGIONS].into(),
-                operations: vec![OperationRecord::FREE; OPERATIONS].into(),
-                targets: vec![TargetState::FREE; ranks].into(),
-                entries: vec![Entry::FREE; ENTRIES].into(),
-                requesters: vec![RequesterState::FREE; ranks].into(),
-            };
-            let mut machine = Rma::new(pools, OUTSTANDING, staging);
-            for (rank, room) in (0..).zip(&self.remote_access.longest_messages) {
-                if *room > 0 {
-                    machine.connect(PeerId(rank), *room);
-                }
-            }
-            self.remote_access.machine = Some(Box::new(machine));
-        }
-        self.remote_access.machine.as_deref_mut().ok_or(RegisterError::NoMemory)
+        self.remote_access.open(self.transport.regions.get_mut())
     }
 
     /// Lets peers that know the returned key use memory of this process.
@@ -334,7 +365,7 @@ impl Process {
             Ok(key) => {
                 self.remote_access.exposed.insert(key, region);
                 // An adapter checks no other rights.
-                if rights.contains(Rights::READ | Rights::WRITE) {
+                if rights.contains(Rights::READ | Rights::WRITE) && !rights.contains(Rights::ONCE) {
                     // SAFETY: the caller promises that the memory stays mapped and unreferenced until it is concealed.
                     unsafe { self.remote_access.native.expose(key, memory) };
                 }
@@ -380,6 +411,8 @@ impl Process {
         let mut moved = false;
         while let Some(key) = self.remote_access.machine.as_mut().and_then(|machine| machine.regions.poll_revoked()) {
             moved = true;
+            // It may have ended by its use.
+            self.remote_access.native.conceal(key);
             if let Some(region) = self.remote_access.exposed.remove(&key) {
                 self.unregister(region);
             }
@@ -425,6 +458,12 @@ impl Process {
             });
         }
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end });
+        if matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request)) {
+            let regions = &mut self.remote_access.target_use(window, to.0).regions;
+            if !regions.contains(&at.region.index) {
+                regions.push(at.region.index);
+            }
+        }
         if end == CallEnd::Flush {
             self.remote_access.target_use(window, to.0).pending += 1;
         }
@@ -461,8 +500,8 @@ impl Process {
 
     /// Whether a flush of this target has to be sent, and whether operations on it are pending.
     pub(in crate::world) fn flush_state(&self, window: u32, to: Rank) -> (bool, bool) {
-        let used = self.remote_access.targets.get(&(window, to.0)).copied().unwrap_or_default();
-        (used.has_written, used.pending > 0 && self.aborted.is_none())
+        let used = self.remote_access.targets.get(&(window, to.0));
+        used.map_or((false, false), |used| (used.has_written, used.pending > 0 && self.aborted.is_none()))
     }
 
     /// The writes to this target are about to be confirmed.
@@ -701,7 +740,7 @@ impl Process {
     }
 
     pub(super) fn end_remote(&mut self, ended: RmaCompletion) {
-        let RmaCompletion { user, peer, result, withdraw, .. } = ended;
+        let RmaCompletion { user, peer, mut result, withdraw, .. } = ended;
         if let Some(placement) = withdraw {
             self.transport.endpoint.withdraw(placement);
             self.remote_access.grants.remove(&placement.0);
@@ -711,6 +750,11 @@ impl Process {
         }
         let Some(CallRecord { window, target, memory, end }) = self.remote_access.calls.remove(&user) else { return };
         self.release_call_memory(memory);
+        if let Err(error @ RmaError::RefusedEarlier { region, .. }) = result {
+            // The writes may be those of another window.
+            self.remote_access.record_refused(window, target, region, error);
+            result = Ok(0);
+        }
         match end {
             CallEnd::Request => {
                 if self.requests.result(user).is_none() {
@@ -726,6 +770,9 @@ impl Process {
                 let used = self.remote_access.target_use(window, target);
                 used.pending = used.pending.saturating_sub(1);
                 used.error = used.error.or(result.err());
+                if used.is_forgotten && used.pending == 0 {
+                    self.remote_access.targets.remove(&(window, target));
+                }
                 self.requests.finish(user, Ok(Status::sent(peer)));
                 self.requests.release(user);
             }

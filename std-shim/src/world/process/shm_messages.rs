@@ -504,7 +504,7 @@ impl ShmReceiver<'_> {
         let (mut head, bytes) = ([0; MESSAGE_HEADER_ROOM], payload.bytes());
         let shown = head.get_mut(..bytes.min(MESSAGE_HEADER_ROOM)).unwrap_or_default();
         payload.part(0, shown.len()).and_then(|front| front.read(shown)).ok_or(ProtocolViolation)?;
-        if let Verdict::Place { to, start } = self.remote_access.handle(from, shown, bytes as u32)
+        if let Verdict::Place { to, start } = self.remote_access.handle(self.regions, from, shown, bytes as u32)
             && let Some(to) = self.regions.borrow().address(to)
         {
             let behind = payload.part(start.into(), bytes.saturating_sub(start.into())).ok_or(ProtocolViolation)?;

@@ -112,8 +112,10 @@ impl Targets {
                 Access::Own(memory) => self.locked(|| memory.load(offset, into), target)?,
                 Access::Direct(memory) => of(memory.load(offset, into), target)?,
                 Access::Keyed(key) => {
-                    let at = remote_span(key, offset);
-                    self.keyed(at, into.len(), Rights::READ, |memory| memory.load(0, into))?;
+                    for (i, part) in (0..).zip(into.chunks_mut(PART)) {
+                        let at = remote_span(key, offset + i * PART);
+                        self.keyed(at, part.len(), Rights::READ, |memory| memory.load(0, part))?;
+                    }
                 }
                 Access::Remote(there, key) => {
                     let step = self.communicator.shared.lock().read_limit(there);
@@ -140,8 +142,10 @@ impl Targets {
                 Access::Own(memory) => self.locked(|| memory.store(offset, bytes), target)?,
                 Access::Direct(memory) => of(memory.store(offset, bytes), target)?,
                 Access::Keyed(key) => {
-                    let at = remote_span(key, offset);
-                    self.keyed(at, bytes.len(), Rights::WRITE, |memory| memory.store(0, bytes))?;
+                    for (i, part) in (0..).zip(bytes.chunks(PART)) {
+                        let at = remote_span(key, offset + i * PART);
+                        self.keyed(at, part.len(), Rights::WRITE, |memory| memory.store(0, part))?;
+                    }
                 }
                 Access::Remote(there, key) => {
                     for (i, part) in (0..).zip(bytes.chunks(PART)) {

@@ -53,7 +53,7 @@ impl Communicator {
     ///
     /// let world = World::join()?;
     /// let window = world.allocate_window(64)?;
-    /// assert_eq!((window.bytes(), window.targets.communicator().size()), (64, world.size()));
+    /// assert_eq!((window.bytes(), window.communicator().size()), (64, world.size()));
     /// window.free()?;
     /// # Ok::<(), Error>(())
     /// ```

@@ -11,6 +11,7 @@ use super::dynamic::Attachments;
 use super::memory::WindowMemory;
 use super::remote;
 use crate::world::communicator::Communicator;
+use crate::world::progress::SharedProcess;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 
@@ -36,6 +37,26 @@ pub(in crate::world) struct Target {
     pub(in crate::world) access: Access,
     /// Bytes of the user's part.
     pub(in crate::world) bytes: usize,
+}
+
+/// The number of calls that needed no progress of their own.
+#[derive(Debug, Default)]
+pub(in crate::world) struct PollingCalls(AtomicU32);
+
+impl PollingCalls {
+    /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
+    /// `completes` others and other ranks may ask for memory of this one, else now and then.
+    pub(in crate::world) fn make_progress(&self, shared: &SharedProcess, completes: bool) {
+        let calls = self.0.load(Ordering::Relaxed).wrapping_add(1);
+        self.0.store(calls, Ordering::Relaxed);
+        let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
+        if completes || is_due {
+            let mut process = shared.lock();
+            if is_due || process.remote_access.is_exposed() {
+                shared.progress(&mut process);
+            }
+        }
+    }
 }
 
 /// The members of a communicator whose memory is accessed.
@@ -72,8 +93,7 @@ pub(in crate::world) struct Targets {
     pub(super) members: Members,
     /// The memory that this rank has attached, if the window is dynamic.
     pub(super) attachments: Option<Attachments>,
-    /// Calls that needed no progress of their own.
-    calls: AtomicU32,
+    calls: PollingCalls,
 }
 
 impl fmt::Debug for Targets {
@@ -85,26 +105,16 @@ impl fmt::Debug for Targets {
 impl Targets {
     pub(in crate::world) fn new(communicator: Communicator, members: Members) -> Self {
         let number = communicator.shared.lock().remote_access.next_window();
-        Self { communicator, number, members, attachments: None, calls: AtomicU32::new(0) }
+        Self { communicator, number, members, attachments: None, calls: PollingCalls::default() }
     }
 
     pub(super) fn member(&self, rank: Rank) -> Result<&Target, WindowError> {
         self.members.get(rank).ok_or(WindowError::Failed(Failure::UnknownRank(rank)))
     }
 
-    /// Makes progress in a call that needs none, since this rank may poll memory by such calls: each time if a call
-    /// `completes` others and other ranks may ask for memory of this one, else now and then.
+    /// As [`PollingCalls::make_progress`].
     pub(super) fn make_progress(&self, completes: bool) {
-        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.calls.store(calls, Ordering::Relaxed);
-        let is_due = calls.is_multiple_of(CALLS_PER_ROUND);
-        if completes || is_due {
-            let shared = &self.communicator.shared;
-            let mut process = shared.lock();
-            if is_due || process.remote_access.is_exposed() {
-                shared.progress(&mut process);
-            }
-        }
+        self.calls.make_progress(&self.communicator.shared, completes);
     }
 
     /// Accesses this rank's own memory while the endpoint does not.
@@ -113,7 +123,7 @@ impl Targets {
         remote::of(what(), rank)
     }
 
-    /// Accesses `bytes` bytes of this rank's own memory under a key.
+    /// Accesses `bytes` bytes, less than 4 GiB, of this rank's own memory under a key.
     pub(super) fn keyed<R>(
         &self,
         at: RemoteSpan,
@@ -122,8 +132,8 @@ impl Targets {
         what: impl FnOnce(WindowMemory) -> Result<R, Refusal>,
     ) -> Result<R, WindowError> {
         let mut process = self.communicator.shared.lock();
-        let bytes = u32::try_from(bytes).map_err(|_| Refusal::OutOfBounds);
-        let memory = bytes.and_then(|bytes| process.own_region(&RegionAccess { at, bytes, rights, alignment: 1 }));
+        let bytes = u32::try_from(bytes).map_err(|_| WindowError::Unsupported)?;
+        let memory = process.own_region(&RegionAccess { at, bytes, rights, alignment: 1 });
         remote::of(memory.and_then(what), self.communicator.rank)
     }
 

@@ -103,7 +103,8 @@ impl Window {
     }
 
     /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
-    /// and a flush of it). Bytes are compared.
+    /// and a flush of it). Bytes are compared. The 4 aligned bytes that an element of 1 or 2 bytes is among are in the
+    /// window as well.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -178,7 +179,7 @@ impl Targets {
             return Err(WindowError::Misaligned(target));
         }
         let (access, offset) = self.access(target, offset, bytes)?;
-        // A part of a word: the memory of a window is a whole number of words.
+        // A part of a word.
         let (shift, first) = (8 * (offset & 3), offset & !3);
         let mask = if bytes == 1 { 0xff } else { 0xffff } << shift;
         let (compare, swap) = (compare << shift, swap << shift);
