@@ -304,6 +304,14 @@ fn attributed(world: &World) -> Outcome {
         let flushed = [c.flush(), a.flush()];
         check(flushed == [refused; 2], &format!("each refused put fails its flush: {flushed:?}"))?;
         check(b.flush() == Ok(()), "and no other")?;
+        for _ in 0..100 {
+            put(a)?;
+            let flushed = thread::scope(|scope| {
+                let other = scope.spawn(|| a.flush());
+                [a.flush(), other.join().expect("no panic")]
+            });
+            check(flushed.contains(&refused), "one of two flushes at once returns the error")?;
+        }
         put(a)?;
     }
     window.fence()?;

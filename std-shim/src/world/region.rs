@@ -333,8 +333,11 @@ impl Communicator {
     pub fn import_region(&self, key: &RKey) -> Result<RemoteRegion, WindowError> {
         let there = Rank(key.rank);
         let rank = self.members.number(there).ok_or(crate::Failure::UnknownRank(there))?;
-        let (index, bytes) = (u16::try_from(key.index), usize::try_from(key.bytes));
-        let (Ok(index), Ok(bytes)) = (index, bytes) else { return Err(WindowError::Revoked(rank)) };
+        // No region has the last index.
+        let index = u16::try_from(key.index).ok().filter(|index| *index < u16::MAX);
+        let (Some(index), Ok(bytes)) = (index, usize::try_from(key.bytes)) else {
+            return Err(WindowError::Revoked(rank));
+        };
         let region = CoreKey { index, key: RemoteKey(key.key) };
         let at = RemoteSpan { region, offset: 0 };
         let access = if rank == self.rank {

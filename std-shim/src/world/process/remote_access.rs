@@ -111,6 +111,7 @@ struct CallRecord {
     target: u32,
     memory: CallMemory,
     end: CallEnd,
+    is_flush: bool,
 }
 
 /// Operations of a window on one target since the last flush.
@@ -121,6 +122,8 @@ struct TargetUse {
     has_written: bool,
     /// The regions that they name.
     regions: Vec<u16>,
+    /// Flushes that have not ended.
+    flushes: u32,
     error: Option<RmaError>,
     /// The window is gone.
     is_forgotten: bool,
@@ -307,7 +310,7 @@ impl RemoteAccess {
     /// regions: the flushes of the windows that wrote there return it.
     fn record_refused(&mut self, flushed: u32, target: u32, region: Option<u16>, error: RmaError) {
         for ((window, to), used) in &mut self.targets {
-            let has_written = used.has_written || *window == flushed;
+            let has_written = used.has_written || used.flushes > 0 || *window == flushed;
             if *to == target && region.map_or(has_written, |region| used.regions.contains(&region)) {
                 used.error.get_or_insert(error);
             }
@@ -329,7 +332,7 @@ impl RemoteAccess {
 
     /// Forgets a window, whose operations have ended.
     pub(in crate::world) fn forget_window(&mut self, window: u32) {
-        self.targets.retain(|key, used| key.0 != window || used.pending > 0);
+        self.targets.retain(|key, used| key.0 != window || used.pending > 0 || used.flushes > 0);
         self.targets.iter_mut().filter(|(key, _)| key.0 == window).for_each(|(_, used)| used.is_forgotten = true);
     }
 }
@@ -457,12 +460,18 @@ impl Process {
                 RmaStartError::TooLong | RmaStartError::BadStride => StartError::Failed(Failure::ResourceExhausted),
             });
         }
-        self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end });
+        let is_flush = request == RmaRequest::Flush;
+        self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end, is_flush });
         if matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request)) {
-            let regions = &mut self.remote_access.target_use(window, to.0).regions;
-            if !regions.contains(&at.region.index) {
-                regions.push(at.region.index);
+            let used = self.remote_access.target_use(window, to.0);
+            if !used.regions.contains(&at.region.index) {
+                used.regions.push(at.region.index);
             }
+            // An adapter may yet leave it to a request.
+            used.has_written |= end == CallEnd::Request;
+        }
+        if is_flush {
+            self.remote_access.target_use(window, to.0).flushes += 1;
         }
         if end == CallEnd::Flush {
             self.remote_access.target_use(window, to.0).pending += 1;
@@ -498,10 +507,11 @@ impl Process {
         Some(Err(failure))
     }
 
-    /// Whether a flush of this target has to be sent, and whether operations on it are pending.
+    /// Whether a flush of this target has to be sent, and whether operations on it, or flushes, are pending.
     pub(in crate::world) fn flush_state(&self, window: u32, to: Rank) -> (bool, bool) {
         let used = self.remote_access.targets.get(&(window, to.0));
-        used.map_or((false, false), |used| (used.has_written, used.pending > 0 && self.aborted.is_none()))
+        let is_pending = |used: &TargetUse| (used.pending > 0 || used.flushes > 0) && self.aborted.is_none();
+        used.map_or((false, false), |used| (used.has_written, is_pending(used)))
     }
 
     /// The writes to this target are about to be confirmed.
@@ -513,7 +523,7 @@ impl Process {
     pub(in crate::world) fn take_flush_error(&mut self, window: u32, to: Rank) -> Option<RmaError> {
         let used = self.remote_access.targets.get_mut(&(window, to.0))?;
         let error = used.error.take();
-        if used.pending == 0 && !used.has_written {
+        if used.pending == 0 && used.flushes == 0 && !used.has_written {
             self.remote_access.targets.remove(&(window, to.0));
         }
         error
@@ -748,12 +758,21 @@ impl Process {
         for collective in core::mem::take(&mut self.remote_access.waiting) {
             self.collectives.enqueue(collective);
         }
-        let Some(CallRecord { window, target, memory, end }) = self.remote_access.calls.remove(&user) else { return };
+        let Some(CallRecord { window, target, memory, end, is_flush }) = self.remote_access.calls.remove(&user) else {
+            return;
+        };
         self.release_call_memory(memory);
         if let Err(error @ RmaError::RefusedEarlier { region, .. }) = result {
             // The writes may be those of another window.
             self.remote_access.record_refused(window, target, region, error);
             result = Ok(0);
+        }
+        if is_flush {
+            let used = self.remote_access.target_use(window, target);
+            used.flushes = used.flushes.saturating_sub(1);
+            if used.is_forgotten && used.pending == 0 && used.flushes == 0 {
+                self.remote_access.targets.remove(&(window, target));
+            }
         }
         match end {
             CallEnd::Request => {
@@ -770,7 +789,7 @@ impl Process {
                 let used = self.remote_access.target_use(window, target);
                 used.pending = used.pending.saturating_sub(1);
                 used.error = used.error.or(result.err());
-                if used.is_forgotten && used.pending == 0 {
+                if used.is_forgotten && used.pending == 0 && used.flushes == 0 {
                     self.remote_access.targets.remove(&(window, target));
                 }
                 self.requests.finish(user, Ok(Status::sent(peer)));
@@ -787,11 +806,6 @@ impl Process {
     /// Why a rank takes no more part.
     pub(in crate::world) fn why_gone(&self, rank: Rank) -> Option<Failure> {
         if rank == self.rank { None } else { self.failure_of(rank) }
-    }
-
-    /// A write whose end somebody asks for: the next flush confirms its placement.
-    pub(in crate::world) fn record_write(&mut self, window: u32, to: Rank) {
-        self.remote_access.target_use(window, to.0).has_written = true;
     }
 
     /// Nobody asks how an operation ends.

@@ -120,21 +120,25 @@ impl Targets {
 
     pub(super) fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
         let shared = &self.communicator.shared;
-        let (has_written, is_pending) = shared.lock().flush_state(self.number, there);
-        if !has_written && !is_pending {
+        let state = |process: &Process| process.flush_state(self.number, there);
+        if state(&shared.lock()) == (false, false) {
             self.make_progress(true);
         }
-        if has_written {
-            let started = self.start_when_room(there, |process| {
-                process.begin_flush(self.number, there);
-                process.start_remote(self.number, there, base, RmaRequest::Flush, CallMemory::Nothing, CallEnd::Request)
-            })?;
-            self.wait(started, target, there)?;
+        // Writes that an adapter has left to requests meanwhile need a second one.
+        for _ in 0..2 {
+            if state(&shared.lock()).0 {
+                let started = self.start_when_room(there, |process| {
+                    process.begin_flush(self.number, there);
+                    let (request, memory) = (RmaRequest::Flush, CallMemory::Nothing);
+                    process.start_remote(self.number, there, base, request, memory, CallEnd::Request)
+                })?;
+                self.wait(started, target, there)?;
+            }
+            shared.wait_until(WaitFor::Rank(there), |process| (!state(process).1).then_some(()));
         }
-        let error = shared.wait_until(WaitFor::Rank(there), |process| {
-            let (_, is_pending) = process.flush_state(self.number, there);
-            (!is_pending).then(|| (process.take_flush_error(self.number, there), process.aborted))
-        });
+        let mut process = shared.lock();
+        let error = (process.take_flush_error(self.number, there), process.aborted);
+        drop(process);
         match error {
             (_, Some(failure)) => Err(self.communicator.local_failure(failure).into()),
             (Some(error), None) => Err(self.error(error, target)),

@@ -417,10 +417,6 @@ impl Targets {
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
         let parts = self.put_view(&data.as_view(), target, offset, CallEnd::Request)?;
-        if !parts.is_empty() {
-            let there = self.communicator.world_rank(target)?;
-            self.communicator.shared.lock().record_write(self.number, there);
-        }
         Ok(PutRequest(OneSided::new(self, target, parts)))
     }
 
