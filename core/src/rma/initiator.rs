@@ -482,20 +482,16 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         if !is_write {
             return Arrival::Violation;
         }
-        let is_known = match stage {
-            Some(OperationStage::Queued) => {
-                self.make_ready(from.0);
-                true
-            }
-            Some(OperationStage::Sent) if mutant!("rma_refused_early") => {
-                self.end_answered(from, operation.record());
-                true
-            }
-            Some(OperationStage::Sent | OperationStage::Acknowledging) => true,
-            Some(OperationStage::Finished | OperationStage::Free) | None => false,
+        match stage {
+            Some(OperationStage::Queued) => self.make_ready(from.0),
+            Some(OperationStage::Sent) if mutant!("rma_refused_early") => self.end_answered(from, operation.record()),
+            _ => {}
+        }
+        // All but the first, if that is known, may be those of other operations, which have ended.
+        let late = match stage {
+            Some(OperationStage::Finished | OperationStage::Free) | None => count,
+            Some(_) => count.saturating_sub(1),
         };
-        // The others may be those of other operations, which have ended.
-        let late = if is_known { count.saturating_sub(1) } else { count };
         if late > 0 {
             let Some(target) = self.targets.as_mut().get_mut(from.0 as usize) else { return Arrival::Violation };
             let refused = target.refused.get_or_insert(LateRefusal { count: 0, ..refusal });

@@ -44,6 +44,9 @@ impl LinkSpeed {
     /// That of the interfaces with these addresses together, as the system gives it: of adapters the speed of the link, of
     /// virtual ones a nominal one. `None`: of one of them it gives none.
     pub(crate) fn of_interfaces(addresses: &[IpAddr]) -> Option<Self> {
+        if addresses.iter().all(IpAddr::is_loopback) {
+            return None;
+        }
         let links = link_addresses();
         let name = |address: &IpAddr| Some(links.iter().find(|link| link.address == *address)?.interface.as_str());
         // Several rails may go through one interface.

@@ -85,7 +85,7 @@ pub struct Communicator {
     pub(super) lease: Arc<ContextLease>,
 }
 
-/// A context that is freed when its communicator, and every region that was imported over it, is gone.
+/// A context that is freed when its communicator, and every region that was made or imported over it, is gone.
 pub(super) struct ContextLease {
     shared: Arc<SharedProcess>,
     context: u32,

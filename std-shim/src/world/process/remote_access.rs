@@ -129,6 +129,13 @@ struct TargetUse {
     is_forgotten: bool,
 }
 
+impl TargetUse {
+    /// Whether nothing is under way.
+    const fn is_idle(&self) -> bool {
+        self.pending == 0 && self.flushes == 0
+    }
+}
+
 /// Why an operation was not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::world) enum StartError {
@@ -321,6 +328,15 @@ impl RemoteAccess {
         self.targets.entry((window, target)).or_default()
     }
 
+    /// An operation of a window, or a flush, has ended.
+    fn end_use(&mut self, window: u32, target: u32, end: impl FnOnce(&mut TargetUse)) {
+        let used = self.target_use(window, target);
+        end(used);
+        if used.is_forgotten && used.is_idle() {
+            self.targets.remove(&(window, target));
+        }
+    }
+
     /// The targets that this window has used since their last flush.
     pub(in crate::world) fn used_targets(&self, window: u32) -> Vec<Rank> {
         let used = self
@@ -332,7 +348,7 @@ impl RemoteAccess {
 
     /// Forgets a window, whose operations have ended.
     pub(in crate::world) fn forget_window(&mut self, window: u32) {
-        self.targets.retain(|key, used| key.0 != window || used.pending > 0 || used.flushes > 0);
+        self.targets.retain(|key, used| key.0 != window || !used.is_idle());
         self.targets.iter_mut().filter(|(key, _)| key.0 == window).for_each(|(_, used)| used.is_forgotten = true);
     }
 }
@@ -442,6 +458,11 @@ impl Process {
         memory: CallMemory,
         end: CallEnd,
     ) -> Result<u32, StartError> {
+        let is_flush = request == RmaRequest::Flush;
+        if is_flush {
+            // It confirms the writes up to here.
+            self.remote_access.target_use(window, to.0).has_written = false;
+        }
         if let Some(failure) = self.aborted {
             self.release_call_memory(memory);
             return Err(StartError::Failed(failure));
@@ -460,7 +481,6 @@ impl Process {
                 RmaStartError::TooLong | RmaStartError::BadStride => StartError::Failed(Failure::ResourceExhausted),
             });
         }
-        let is_flush = request == RmaRequest::Flush;
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end, is_flush });
         if matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request)) {
             let used = self.remote_access.target_use(window, to.0);
@@ -510,20 +530,15 @@ impl Process {
     /// Whether a flush of this target has to be sent, and whether operations on it, or flushes, are pending.
     pub(in crate::world) fn flush_state(&self, window: u32, to: Rank) -> (bool, bool) {
         let used = self.remote_access.targets.get(&(window, to.0));
-        let is_pending = |used: &TargetUse| (used.pending > 0 || used.flushes > 0) && self.aborted.is_none();
+        let is_pending = |used: &TargetUse| !used.is_idle() && self.aborted.is_none();
         used.map_or((false, false), |used| (used.has_written, is_pending(used)))
-    }
-
-    /// The writes to this target are about to be confirmed.
-    pub(in crate::world) fn begin_flush(&mut self, window: u32, to: Rank) {
-        self.remote_access.target_use(window, to.0).has_written = false;
     }
 
     /// Takes the first error of the operations on this target since the last flush.
     pub(in crate::world) fn take_flush_error(&mut self, window: u32, to: Rank) -> Option<RmaError> {
         let used = self.remote_access.targets.get_mut(&(window, to.0))?;
         let error = used.error.take();
-        if used.pending == 0 && used.flushes == 0 && !used.has_written {
+        if used.is_idle() && !used.has_written {
             self.remote_access.targets.remove(&(window, to.0));
         }
         error
@@ -768,11 +783,7 @@ impl Process {
             result = Ok(0);
         }
         if is_flush {
-            let used = self.remote_access.target_use(window, target);
-            used.flushes = used.flushes.saturating_sub(1);
-            if used.is_forgotten && used.pending == 0 && used.flushes == 0 {
-                self.remote_access.targets.remove(&(window, target));
-            }
+            self.remote_access.end_use(window, target, |used| used.flushes = used.flushes.saturating_sub(1));
         }
         match end {
             CallEnd::Request => {
@@ -786,12 +797,10 @@ impl Process {
             }
             CallEnd::Nobody => self.requests.finish(user, Ok(Status::sent(peer))),
             CallEnd::Flush => {
-                let used = self.remote_access.target_use(window, target);
-                used.pending = used.pending.saturating_sub(1);
-                used.error = used.error.or(result.err());
-                if used.is_forgotten && used.pending == 0 && used.flushes == 0 {
-                    self.remote_access.targets.remove(&(window, target));
-                }
+                self.remote_access.end_use(window, target, |used| {
+                    used.pending = used.pending.saturating_sub(1);
+                    used.error = used.error.or(result.err());
+                });
                 self.requests.finish(user, Ok(Status::sent(peer)));
                 self.requests.release(user);
             }

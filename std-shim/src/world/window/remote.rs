@@ -120,25 +120,31 @@ impl Targets {
 
     pub(super) fn flush_remote(&self, target: Rank, there: Rank, base: RemoteSpan) -> Result<(), WindowError> {
         let shared = &self.communicator.shared;
-        let state = |process: &Process| process.flush_state(self.number, there);
-        if state(&shared.lock()) == (false, false) {
+        let (mut has_written, is_pending) = shared.lock().flush_state(self.number, there);
+        if !has_written && !is_pending {
             self.make_progress(true);
         }
-        // Writes that an adapter has left to requests meanwhile need a second one.
-        for _ in 0..2 {
-            if state(&shared.lock()).0 {
+        let mut is_last = false;
+        let error = loop {
+            if has_written {
                 let started = self.start_when_room(there, |process| {
-                    process.begin_flush(self.number, there);
                     let (request, memory) = (RmaRequest::Flush, CallMemory::Nothing);
                     process.start_remote(self.number, there, base, request, memory, CallEnd::Request)
                 })?;
                 self.wait(started, target, there)?;
             }
-            shared.wait_until(WaitFor::Rank(there), |process| (!state(process).1).then_some(()));
-        }
-        let mut process = shared.lock();
-        let error = (process.take_flush_error(self.number, there), process.aborted);
-        drop(process);
+            let ended = shared.wait_until(WaitFor::Rank(there), |process| {
+                let (has_written, is_pending) = process.flush_state(self.number, there);
+                let is_confirmed = is_last || !has_written;
+                let end = |process: &mut Process| (process.take_flush_error(self.number, there), process.aborted);
+                (!is_pending).then(|| is_confirmed.then(|| end(process)))
+            });
+            match ended {
+                Some(error) => break error,
+                // An adapter has left writes to requests meanwhile.
+                None => (has_written, is_last) = (true, true),
+            }
+        };
         match error {
             (_, Some(failure)) => Err(self.communicator.local_failure(failure).into()),
             (Some(error), None) => Err(self.error(error, target)),
