@@ -22,3 +22,4 @@ mod collective;
 mod exchange;
 mod fork;
 mod handle;
+mod one_sided;

@@ -10,14 +10,14 @@ use alloc::sync::Arc;
 use core::ffi::c_void;
 
 use unisono::zerocopy::{FromBytes as _, IntoBytes as _};
-use unisono::{RKey, Region, RemoteRegion, Rights};
+use unisono::{Communicator, RKey, Region, RemoteRegion, Rights};
 
-use crate::communicator::{member, unisono_communicator};
+use crate::communicator::unisono_communicator;
 use crate::datatype::{check, store};
 use crate::handle::{Kind, Table};
+use crate::one_sided::{made, memory};
 use crate::result::unisono_result::{self, UNISONO_ERROR_UNDER_WAY};
 use crate::result::{Error, call};
-use crate::window::memory;
 
 /// A region of this rank.
 #[allow(non_camel_case_types, reason = "a name of C")]
@@ -76,12 +76,9 @@ pub unsafe extern "C" fn unisono_allocate_region(
     rights: u32,
     region: *mut unisono_region,
 ) -> unisono_result {
-    call(|| {
-        check(region, "region")?;
-        let made = member(communicator)?.communicator().allocate_region(bytes, rights_of(rights)?)?;
-        // SAFETY: the caller answers for the pointer.
-        unsafe { store(region, "region", REGIONS.insert(Arc::new(made))) }
-    })
+    let make = |of: &Communicator| Ok(of.allocate_region(bytes, rights_of(rights)?)?);
+    // SAFETY: the caller answers for the pointer.
+    unsafe { made(&REGIONS, communicator, ("region", region), make) }
 }
 
 /// Makes `bytes` bytes of the program's memory a region. The memory stays valid until the region is revoked. Not
@@ -97,14 +94,13 @@ pub unsafe extern "C" fn unisono_register_region(
     rights: u32,
     region: *mut unisono_region,
 ) -> unisono_result {
-    call(|| {
-        check(region, "region")?;
+    let make = |of: &Communicator| {
         let (start, rights) = (memory(start, bytes)?, rights_of(rights)?);
         // SAFETY: the caller promises that the memory stays valid until the region is revoked.
-        let made = unsafe { member(communicator)?.communicator().register_region(start, bytes, rights) }?;
-        // SAFETY: the caller answers for the pointer.
-        unsafe { store(region, "region", REGIONS.insert(Arc::new(made))) }
-    })
+        Ok(unsafe { of.register_region(start, bytes, rights) }?)
+    };
+    // SAFETY: the caller answers for the pointer.
+    unsafe { made(&REGIONS, communicator, ("region", region), make) }
 }
 
 /// Stores the key of a region, for the ranks that may access it.
@@ -164,16 +160,15 @@ pub unsafe extern "C" fn unisono_import_region(
     key: *const unisono_rkey,
     region: *mut unisono_remote_region,
 ) -> unisono_result {
-    call(|| {
+    let make = |of: &Communicator| {
         check(key, "key")?;
-        check(region, "region")?;
         // SAFETY: the caller answers for the pointer.
         let key = unsafe { key.read_unaligned() };
         let key = RKey::read_from_bytes(&key.bytes).map_err(|_| Error::argument("the key has another length"))?;
-        let found = member(communicator)?.communicator().import_region(&key)?;
-        // SAFETY: the caller answers for the pointer.
-        unsafe { store(region, "region", REMOTE_REGIONS.insert(Arc::new(found))) }
-    })
+        Ok(of.import_region(&key)?)
+    };
+    // SAFETY: the caller answers for the pointer.
+    unsafe { made(&REMOTE_REGIONS, communicator, ("region", region), make) }
 }
 
 /// Frees what an import has made. Operations that are under way go on.

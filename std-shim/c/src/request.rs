@@ -11,9 +11,9 @@ use crate::communicator::Member;
 use crate::datatype::{check, list, store};
 use crate::handle::{Kind, Table};
 use crate::message::unisono_status;
+use crate::one_sided::OneSided;
 use crate::result::unisono_result::{self, UNISONO_ERROR_UNDER_WAY};
 use crate::result::{Error, call};
-use crate::window::requests::OneSided;
 
 /// Something that was started. The memory that it uses is the library's until it is complete.
 #[allow(non_camel_case_types, reason = "a name of C")]

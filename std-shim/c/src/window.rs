@@ -10,13 +10,14 @@ pub mod requests;
 
 use alloc::sync::Arc;
 use core::ffi::c_void;
-use core::ptr::{self, NonNull};
+use core::ptr;
 
 use unisono::{Communicator, Rank, Window, WindowError};
 
-use crate::communicator::{member, unisono_communicator};
+use crate::communicator::unisono_communicator;
 use crate::datatype::{check, store};
 use crate::handle::{Kind, Table};
+use crate::one_sided::{made, memory};
 use crate::result::unisono_result::{self, UNISONO_ERROR_UNDER_WAY};
 use crate::result::{Error, call};
 
@@ -31,33 +32,6 @@ fn on(window: unisono_window, operate: impl FnOnce(&Window) -> Result<(), Window
     call(|| Ok(operate(&*WINDOWS.get(window)?)?))
 }
 
-/// Stores a window that a collective call has made.
-///
-/// # Safety
-/// `into` is writable or NULL.
-unsafe fn made(
-    communicator: unisono_communicator,
-    into: *mut unisono_window,
-    make: impl FnOnce(&Communicator) -> Result<Window, Error>,
-) -> unisono_result {
-    call(|| {
-        check(into, "window")?;
-        let window = make(member(communicator)?.communicator())?;
-        // SAFETY: the caller answers for the pointer.
-        unsafe { store(into, "window", WINDOWS.insert(Arc::new(window))) }
-    })
-}
-
-/// Memory of the program; any place if it is empty.
-pub(crate) fn memory(start: *mut c_void, bytes: usize) -> Result<NonNull<u8>, Error> {
-    let start = NonNull::new(start.cast());
-    match start {
-        Some(start) if isize::try_from(bytes).is_ok() => Ok(start),
-        None if bytes == 0 => Ok(NonNull::dangling()),
-        _ => Err(Error::argument("the memory is NULL or too long")),
-    }
-}
-
 /// Allocates `bytes` zero bytes in each rank, a number that may differ between ranks, as a window. Ranks of a node
 /// access it directly. Collective.
 ///
@@ -70,7 +44,7 @@ pub unsafe extern "C" fn unisono_allocate_window(
     window: *mut unisono_window,
 ) -> unisono_result {
     // SAFETY: the caller answers for the pointer.
-    unsafe { made(communicator, window, |of| Ok(of.allocate_window(bytes)?)) }
+    unsafe { made(&WINDOWS, communicator, ("window", window), |of| Ok(of.allocate_window(bytes)?)) }
 }
 
 /// Makes a window of `bytes` bytes of the program's memory in each rank, which stays valid until the window is freed.
@@ -91,7 +65,7 @@ pub unsafe extern "C" fn unisono_create_window(
         Ok(unsafe { of.create_window(start, bytes) }?)
     };
     // SAFETY: the caller answers for the pointer.
-    unsafe { made(communicator, window, make) }
+    unsafe { made(&WINDOWS, communicator, ("window", window), make) }
 }
 
 /// Makes a window to which each rank attaches memory later. Collective.
@@ -104,7 +78,7 @@ pub unsafe extern "C" fn unisono_create_dynamic_window(
     window: *mut unisono_window,
 ) -> unisono_result {
     // SAFETY: the caller answers for the pointer.
-    unsafe { made(communicator, window, |of| Ok(of.create_dynamic_window()?)) }
+    unsafe { made(&WINDOWS, communicator, ("window", window), |of| Ok(of.create_dynamic_window()?)) }
 }
 
 /// Attaches memory to a dynamic window, which stays valid until it is detached or the window is freed. Other ranks

@@ -1,18 +1,16 @@
 //! The exported functions that read, write and update a region.
 
-use alloc::sync::Arc;
 use core::ffi::c_void;
 
 use unisono::RemoteRegion;
 
 use super::{REMOTE_REGIONS, unisono_remote_region};
-use crate::datatype::{Buffer, check, store, unisono_datatype};
+use crate::datatype::{Buffer, unisono_datatype};
+use crate::one_sided::{Operation, Swap, start, update_of};
 use crate::operation::unisono_operation;
-use crate::request::{insert_one_sided, unisono_request};
+use crate::request::unisono_request;
+use crate::result::call;
 use crate::result::unisono_result;
-use crate::result::{Error, call};
-use crate::window::access::{Swap, update_of};
-use crate::window::requests::{OneSided, Operation};
 
 /// Copies elements to a region, from byte `offset` on. Their memory can be used again when this returns.
 ///
@@ -129,26 +127,6 @@ pub extern "C" fn unisono_region_flush(region: unisono_remote_region) -> unisono
     call(|| Ok(REMOTE_REGIONS.get(region)?.flush()?))
 }
 
-/// Starts an operation, and stores its request.
-///
-/// # Safety
-/// `request` is writable or NULL.
-unsafe fn start(
-    region: unisono_remote_region,
-    request: *mut unisono_request,
-    start: impl FnOnce(&'static RemoteRegion) -> Result<Operation, Error>,
-) -> unisono_result {
-    call(|| {
-        check(request, "request")?;
-        let region: Arc<RemoteRegion> = REMOTE_REGIONS.get(region)?;
-        // SAFETY: a lifetime only: the request is dropped before the region, which it holds.
-        let lasting = unsafe { core::ptr::NonNull::from(&*region).as_ref() };
-        let started = OneSided::new(start(lasting)?, region);
-        // SAFETY: the caller answers for the pointer.
-        unsafe { store(request, "request", insert_one_sided(started)) }
-    })
-}
-
 /// As `unisono_region_put`, with a request, which is complete when the target has received the elements. They are there
 /// after a flush.
 ///
@@ -169,7 +147,7 @@ pub unsafe extern "C" fn unisono_region_request_put(
         Ok(Operation::Put(region.request_put(&*bytes, offset)?))
     };
     // SAFETY: the caller answers for the pointer.
-    unsafe { start(region, request, put) }
+    unsafe { start(&REMOTE_REGIONS, region, request, put) }
 }
 
 /// As `unisono_region_get`, with a request. The elements are in the buffer when it is complete.
@@ -190,5 +168,5 @@ pub unsafe extern "C" fn unisono_region_request_get(
         Ok(Operation::Get(region.request_get(buffer.bytes()?, offset)?, buffer))
     };
     // SAFETY: the caller answers for the pointer.
-    unsafe { start(region, request, get) }
+    unsafe { start(&REMOTE_REGIONS, region, request, get) }
 }

@@ -1,37 +1,15 @@
 //! The exported functions that read, write and update the memory of a rank.
 
-use alloc::borrow::Cow;
 use core::ffi::c_void;
 
-use unisono::raw::{Element, RawUpdate};
-use unisono::{Rank, Window, WindowError};
+use unisono::{Rank, Window};
 
 use super::{WINDOWS, on, unisono_window};
 use crate::datatype::{Buffer, datatype as datatype_of, unisono_datatype};
-use crate::operation::{self, unisono_operation};
-use crate::result::unisono_result::{self, UNISONO_ERROR_OPERATION};
-use crate::result::{Error, call};
-
-/// The type of elements that are updated.
-fn expect_element(element: Option<Element>) -> Result<Element, Error> {
-    let reason = "elements of a window are updated as numbers: the datatype has none, or several kinds";
-    element.ok_or_else(|| Error::new(UNISONO_ERROR_OPERATION, reason))
-}
-
-/// The elements of an update, and what it does with them.
-///
-/// # Safety
-/// The buffer has the elements that the datatype names.
-pub(crate) unsafe fn update_of<'a>(
-    data: *const c_void,
-    count: usize,
-    datatype: unisono_datatype,
-    operation: unisono_operation,
-) -> Result<(Cow<'a, [u8]>, RawUpdate), Error> {
-    // SAFETY: the caller answers for the buffer.
-    let (bytes, element) = unsafe { Buffer { start: data.cast_mut(), count, datatype }.packed() }?;
-    Ok((bytes, operation::update(operation, expect_element(element)?)?))
-}
+use crate::one_sided::{Swap, update_of};
+use crate::operation::unisono_operation;
+use crate::result::call;
+use crate::result::unisono_result;
 
 /// Copies elements to the memory of a rank, from byte `offset` on. Their memory can be used again when this returns.
 ///
@@ -219,49 +197,6 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
             })
         }
     })
-}
-
-/// An element that is compared and swapped.
-pub(crate) struct Swap {
-    pub(crate) expected: *const c_void,
-    pub(crate) desired: *const c_void,
-    pub(crate) old: *mut c_void,
-    pub(crate) datatype: unisono_datatype,
-}
-
-impl Swap {
-    /// Calls `swap` with the expected and the desired element, zero-extended, and their bytes, and stores the old one that
-    /// it returns.
-    ///
-    /// # Safety
-    /// Each buffer has an element of the datatype.
-    pub(crate) unsafe fn execute(
-        self,
-        swap: impl FnOnce(u64, u64, usize) -> Result<u64, WindowError>,
-    ) -> Result<(), Error> {
-        let one = |start: *const c_void| Buffer { start: start.cast_mut(), count: 1, datatype: self.datatype };
-        // SAFETY: the caller answers for the buffer.
-        let (expected, element) = unsafe { one(self.expected).packed() }?;
-        // SAFETY: the caller answers for the buffer.
-        let (desired, _) = unsafe { one(self.desired).packed() }?;
-        let bytes = expect_element(element)?.bytes();
-        if bytes != expected.len() || !matches!(bytes, 1 | 2 | 4 | 8) {
-            let reason = "one element of 1, 2, 4 or 8 bytes can be compared and swapped";
-            return Err(Error::new(UNISONO_ERROR_OPERATION, reason));
-        }
-        let word = |bytes: &[u8]| {
-            let mut word = [0; 8];
-            word.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
-            u64::from_le_bytes(word)
-        };
-        let found = swap(word(&expected), word(&desired), bytes)?.to_le_bytes();
-        let store = |old: &mut [u8], _| {
-            old.iter_mut().zip(found).for_each(|(into, byte)| *into = byte);
-            Ok(())
-        };
-        // SAFETY: the caller answers for the buffer.
-        unsafe { one(self.old).fill(store) }
-    }
 }
 
 /// Waits until all operations of this rank on the memory of a rank are done there.
