@@ -5,10 +5,13 @@ mod program;
 
 use core::time::Duration;
 use std::env;
-use std::process::{ExitCode, Output, exit};
+use std::io::{self, BufRead as _, BufReader};
+use std::process::{ExitCode, ExitStatus, Output, Stdio, exit};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
-use program::{expect, run};
+use program::{command, expect, run};
 use unisono::collective::SystemOperation;
 use unisono::{AnyRequest, Failure, Rank, Tag, World, wait_all, wait_any};
 
@@ -84,10 +87,9 @@ fn ranks_that_wait_for_each_other_are_reported_once() {
     ];
     let all = cases.iter().flat_map(|(part, lines)| MEANS.map(|means| (*part, lines, means)));
     at_once(all, |(part, lines, means)| {
-        let output = run(&format!("-n 3 {means} --stuck 1s"), part);
-        assert_eq!(output.status.code(), Some(HANGS), "{means} {part}: {output:?}");
-        let reports = reports(&output);
-        let ranks = reports.iter().filter(|report| report.starts_with("unisono: rank ")).count();
+        let (status, reports) = run_until_reported(&format!("-n 3 {means} --stuck 1s"), part);
+        assert_eq!(status.code(), Some(HANGS), "{means} {part}: {reports:#?}");
+        let ranks = reports.iter().filter(|report| names_a_rank(report)).count();
         let begins = reports.first().is_some_and(|first| first.contains(" can never continue, since "));
         assert!(begins && ranks == 3, "{means} {part}: {reports:#?}");
         for line in lines {
@@ -137,14 +139,44 @@ fn at_once<C: Send>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) + Sync) 
 /// The lines about ranks that can never continue.
 fn reports(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
-    text.lines().filter(|line| line.contains(" wait")).map(str::to_owned).collect()
+    text.lines().filter(|line| is_report(line)).map(str::to_owned).collect()
 }
 
-/// A job that would hang forever ends after the report had the time to be repeated.
+fn is_report(line: &str) -> bool {
+    line.contains(" wait")
+}
+
+fn names_a_rank(report: &str) -> bool {
+    report.starts_with("unisono: rank ")
+}
+
+/// Runs a job of three ranks that hangs until all of them are reported, in one report or several, and the reports had the
+/// time to be repeated. Without reports of all, it ends after a minute.
+fn run_until_reported(options: &str, part: &str) -> (ExitStatus, Vec<String>) {
+    let mut job = command(options, part).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unisono starts");
+    let lines = BufReader::new(job.stderr.take().expect("a pipe")).lines();
+    let (found, arrived) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let reports = lines.map(|line| line.expect("text")).filter(|line| is_report(line));
+        reports.inspect(|line| _ = found.send(names_a_rank(line))).collect()
+    });
+    let limit = Instant::now() + Duration::from_mins(1);
+    let mut ranks = 0;
+    while ranks < 3
+        && let Ok(names_a_rank) = arrived.recv_timeout(limit.saturating_duration_since(Instant::now()))
+    {
+        ranks += usize::from(names_a_rank);
+    }
+    thread::sleep(Duration::from_millis(2500));
+    drop(job.stdin.take());
+    (job.wait().expect("it ends"), reader.join().expect("lines"))
+}
+
+/// A job that would hang forever ends when the input of its rank 0 ends.
 fn hang(world: &World, part: impl Fn(&World)) {
     if world.rank() == Rank(0) {
         thread::spawn(|| {
-            thread::sleep(Duration::from_secs(4));
+            io::copy(&mut io::stdin(), &mut io::sink()).expect("input");
             exit(HANGS);
         });
     }

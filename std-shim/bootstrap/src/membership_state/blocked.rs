@@ -47,8 +47,10 @@ impl MembershipState {
         }
         let (round, progress, is_settled) = (report.round, report.progress, !report.in_flight);
         let before = self.blocked.reports.insert(rank, report);
-        let is_unchanged = is_settled && before.is_some_and(|before| before.progress == progress && !before.in_flight);
-        if !is_unchanged {
+        let is_same = before.as_ref().is_some_and(|before| before.progress == progress);
+        let is_unchanged = is_same && is_settled && before.is_some_and(|before| !before.in_flight);
+        // A rank that only asks for what a multicast may have lost is where it was.
+        if !is_same {
             self.blocked.reported.remove(&rank);
         }
         let (answers, is_idle) = (round == self.blocked.round, self.blocked.confirmed.is_empty());

@@ -17,10 +17,15 @@ pub(crate) fn run_tests(tests: &[(&str, fn())]) -> ExitCode {
 
 /// Runs `unisono run` with these options; every rank runs this program with `part` as its arguments.
 pub(crate) fn run(options: &str, part: &str) -> Output {
+    command(options, part).stdin(Stdio::null()).output().expect("unisono starts")
+}
+
+/// What [`run`] runs.
+pub(crate) fn command(options: &str, part: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
     command.arg("run").args(options.split_whitespace()).arg("--");
-    command.arg(env::current_exe().expect("this program")).args(part.split_whitespace()).stdin(Stdio::null());
-    command.output().expect("unisono starts")
+    command.arg(env::current_exe().expect("this program")).args(part.split_whitespace());
+    command
 }
 
 /// The job must have ended with this code and printed these lines, in any order.

@@ -62,6 +62,9 @@ fn a_ring_is_reported_once_after_two_rounds() {
     state.handle_waits(Rank(1), waits(1, 6, &[0]));
     assert_eq!(effects(&mut state), stuck(&[(0, "waits for [1]"), (1, "waits for [0]")]));
     state.handle_waits(Rank(0), waits(0, 5, &[1]));
+    state.handle_waits(Rank(1), WaitReport { in_flight: true, ..waits(0, 6, &[0]) });
+    state.handle_waits(Rank(1), waits(0, 6, &[0]));
+    state.handle_waits(Rank(1), waits(0, 6, &[0]));
     assert_eq!(effects(&mut state), [], "once");
     // A rank that waits for stuck ranks is stuck, too.
     state.handle_waits(Rank(2), waits(0, 1, &[0, 1]));
