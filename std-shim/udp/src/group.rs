@@ -1,13 +1,20 @@
 //! Multicast groups: a socket for each group that the device is a member of.
 
 use alloc::{collections::BTreeMap, sync::Arc};
-use core::{error::Error, fmt, net::SocketAddr};
+use core::{
+    error::Error,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
+use unisono_core::device::Slot;
 use unisono_core::ids::GroupId;
 
 use super::{
     address_table::SocketName,
-    receive_pool::Batch,
+    counters::UdpCounters,
+    queue::SocketQueue,
+    receive_pool::{Batch, ReceivePool},
     socket::{MulticastOptions, Socket},
 };
 
@@ -53,6 +60,50 @@ pub(super) struct GroupSocket {
     pub(super) batch: Batch,
 }
 
+/// Datagrams of groups that go before datagrams to this member alone, which wait meanwhile.
+const IN_A_ROW: u32 = 1024;
+
+/// The groups that the device is a member of.
+pub(super) struct GroupSockets {
+    pub(super) joined: Vec<GroupSocket>,
+    /// The socket that is polled first next time.
+    pub(super) next: usize,
+    /// How many datagrams of groups may go before what was taken from the queue of this member's own datagrams.
+    pub(super) before: u32,
+    pub(super) local: IpAddr,
+    pub(super) receive_buffer: u32,
+    pub(super) gro: bool,
+}
+
+impl GroupSockets {
+    /// The next datagram of a group or of the queue. None of the queue overtakes one of a group, of the last
+    /// [`IN_A_ROW`]: those of the queue are taken from the kernel first and handed out last.
+    pub(super) fn receive(
+        &mut self,
+        queue: &mut SocketQueue,
+        pool: &mut ReceivePool,
+        counters: &UdpCounters,
+    ) -> Option<Slot> {
+        if self.before == 0 && queue.is_drained() {
+            queue.take(pool, counters);
+            self.before = IN_A_ROW;
+        }
+        if self.before > 0 {
+            for _ in 0..self.joined.len() {
+                let joined = self.joined.get_mut(self.next);
+                let slot = joined.and_then(|joined| pool.next_to_the_last(&mut joined.batch, &joined.socket, counters));
+                if slot.is_some() {
+                    self.before -= 1;
+                    return slot;
+                }
+                self.next = (self.next + 1) % self.joined.len();
+            }
+            self.before = 0;
+        }
+        if queue.is_drained() { None } else { queue.receive(pool, counters) }
+    }
+}
+
 /// The groups that are known to a device.
 #[derive(Debug, Default)]
 pub(super) struct GroupTable {
@@ -87,7 +138,7 @@ impl GroupTable {
 }
 
 impl GroupAddress {
-    pub(super) fn options(&self, local: core::net::IpAddr) -> MulticastOptions {
+    pub(super) fn options(&self, local: IpAddr) -> MulticastOptions {
         MulticastOptions { group: self.address, local, hops: self.hops, interface: self.interface }
     }
 }

@@ -52,7 +52,7 @@ use address_table::AddressTable;
 use checksum::TRAILER;
 use fault_injection::Faults;
 use faulty_link::FaultyLink;
-use group::GroupSocket;
+use group::{GroupSocket, GroupSockets};
 use queue::{RailSocket, SocketQueue};
 use receive_pool::ReceivePool;
 use send_ring::SendRing;
@@ -91,16 +91,6 @@ pub struct Udp {
     limits: Limits,
     faulty: bool,
     groups: GroupSockets,
-}
-
-/// The groups that the device is a member of.
-struct GroupSockets {
-    joined: Vec<GroupSocket>,
-    /// The socket that is polled first next time.
-    next: usize,
-    local: IpAddr,
-    receive_buffer: u32,
-    gro: bool,
 }
 
 impl Udp {
@@ -169,6 +159,7 @@ impl Udp {
             groups: GroupSockets {
                 joined: Vec::new(),
                 next: 0,
+                before: 0,
                 local: options.local,
                 receive_buffer: options.receive_buffer,
                 gro: gso,
@@ -246,20 +237,6 @@ impl Udp {
     /// Sends to groups over the first rail, as these options say.
     fn set_multicast(&self, options: &socket::MulticastOptions) -> io::Result<()> {
         self.polled.rails.first().map_or(Ok(()), |rail| rail.socket.set_multicast(options))
-    }
-
-    /// The next datagram of a group, of each group in turn.
-    fn receive_from_groups(&mut self) -> Option<Slot> {
-        let Self { groups, pool, counters, .. } = self;
-        for _ in 0..groups.joined.len() {
-            let joined = groups.joined.get_mut(groups.next);
-            let slot = joined.and_then(|joined| pool.next(&mut joined.batch, &joined.socket, counters));
-            if slot.is_some() {
-                return slot;
-            }
-            groups.next = (groups.next + 1) % groups.joined.len();
-        }
-        None
     }
 
     /// The MTU in bytes of UDP payload, header and checksum included: the value that peers pass to
@@ -376,18 +353,12 @@ impl Device for Udp {
     /// May return `None` while more datagrams wait in the kernel; [`arm`](Self::arm) reports whether that is so.
     #[inline(always)]
     fn receive(&mut self, lane: DeviceQueue) -> Option<ReceivedDatagram<'_>> {
-        // A datagram to one member overtakes none to its group.
-        if lane == DeviceQueue::Polled
-            && !self.groups.joined.is_empty()
-            && let Some(slot) = self.receive_from_groups()
-        {
-            return Some(self.pool.datagram(slot, &self.table));
-        }
-        let queue = match lane {
-            DeviceQueue::Polled => &mut self.polled,
-            DeviceQueue::Interrupt => &mut self.interrupt,
+        let slot = match lane {
+            DeviceQueue::Polled if self.groups.joined.is_empty() => self.polled.receive(&mut self.pool, &self.counters),
+            DeviceQueue::Polled => self.groups.receive(&mut self.polled, &mut self.pool, &self.counters),
+            DeviceQueue::Interrupt => self.interrupt.receive(&mut self.pool, &self.counters),
         };
-        match queue.receive(&mut self.pool, &self.counters) {
+        match slot {
             Some(slot) => Some(self.pool.datagram(slot, &self.table)),
             None => {
                 if self.faulty {

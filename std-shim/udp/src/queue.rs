@@ -101,6 +101,16 @@ impl SocketQueue {
         None
     }
 
+    /// Takes a batch of each rail from the kernel. What was taken before must have been handed out.
+    pub(super) fn take(&mut self, pool: &mut ReceivePool, counters: &UdpCounters) {
+        self.rails.iter_mut().for_each(|rail| pool.take(&mut rail.batch, &rail.socket, counters));
+    }
+
+    /// Whether all that was taken from the kernel has been handed out.
+    pub(super) fn is_drained(&self) -> bool {
+        self.rails.iter().all(|rail| rail.batch.is_drained())
+    }
+
     /// Whether something may wait to be received; asks the kernel once for each rail if nothing does.
     pub(super) fn poll(&mut self, pool: &mut ReceivePool, counters: &UdpCounters) -> bool {
         self.rails.iter_mut().any(|rail| pool.poll(&mut rail.batch, &rail.socket, counters))

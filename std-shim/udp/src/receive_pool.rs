@@ -136,6 +136,13 @@ impl Batch {
         !self.is_drained() || self.full
     }
 
+    /// All that was received has been handed out.
+    fn finish(&mut self) {
+        self.single = self.filled.len() == 1;
+        self.filled.clear();
+        self.next = (0, 0);
+    }
+
     /// Whether all that was received has been handed out.
     pub(super) fn is_drained(&self) -> bool {
         self.checked.is_empty() && self.next.0 >= self.filled.len()
@@ -195,6 +202,24 @@ impl ReceivePool {
         self.next_checked(lane, tally)
     }
 
+    /// As [`next`](Self::next), but asks the kernel again after a full batch of one message, too.
+    pub(super) fn next_to_the_last(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> Option<Slot> {
+        let slot = self.next(lane, socket, tally);
+        if slot.is_some() || !lane.full {
+            return slot;
+        }
+        self.fill(lane, socket, tally);
+        self.next_checked(lane, tally)
+    }
+
+    /// Takes a batch from the kernel if all of the last one has been handed out.
+    pub(super) fn take(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) {
+        if lane.is_drained() {
+            lane.finish();
+            self.fill(lane, socket, tally);
+        }
+    }
+
     /// Whether a batch waits, with correct checksums or not; asks the kernel once if none does.
     pub(super) fn poll(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> bool {
         if lane.filled.is_empty() {
@@ -217,9 +242,7 @@ impl ReceivePool {
         }
         let slot = lane.checked.pop();
         if slot.is_none() {
-            lane.single = lane.filled.len() == 1;
-            lane.filled.clear();
-            lane.next = (0, 0);
+            lane.finish();
         }
         slot
     }

@@ -1,5 +1,6 @@
 //! Two devices on loopback.
 
+mod groups;
 mod rails;
 
 use core::{

@@ -48,12 +48,9 @@ struct Options {
     /// Bytes of a datagram.
     #[arg(long, default_value_t = 8192)]
     mtu: u32,
-    /// Over IPv6.
-    #[arg(long)]
-    ipv6: bool,
-    /// The address of the interface, of a network namespace say.
-    #[arg(long)]
-    local: Option<IpAddr>,
+    /// The address of the interface. For IPv6 not that of the loopback interface, which has no route for multicasts.
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST.into())]
+    local: IpAddr,
     /// Seed of the losses.
     #[arg(long, default_value_t = 7)]
     seed: u64,
@@ -71,19 +68,21 @@ struct Options {
 type Outcome<T> = Result<T, Box<dyn core::error::Error>>;
 
 impl Options {
-    fn local(&self) -> IpAddr {
-        let loopback = if self.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-        self.local.unwrap_or(loopback)
+    /// The group, which no datagram of leaves this host by IPv6.
+    fn group(&self) -> Outcome<GroupAddress> {
+        let (ip, interface) = match self.local {
+            IpAddr::V4(_) => (Ipv4Addr::new(239, 77, 4, 1).into(), 0),
+            IpAddr::V6(_) => (Ipv6Addr::new(0xff11, 0, 0, 0, 0, 0, 0x77, 0x200).into(), self.interface()?),
+        };
+        Ok(GroupAddress { address: SocketAddr::new(ip, self.port.unwrap_or(20_000)), hops: 1, interface })
     }
 
-    fn group(&self) -> GroupAddress {
-        let ip = if self.ipv6 {
-            Ipv6Addr::new(0xff11, 0, 0, 0, 0, 0, 0x77, 0x200).into()
-        } else {
-            Ipv4Addr::new(239, 77, 4, 1).into()
-        };
-        let port = self.port.unwrap_or(20_000);
-        GroupAddress { address: SocketAddr::new(ip, port), hops: 1, interface: u32::from(self.ipv6) }
+    /// The index of the interface.
+    fn interface(&self) -> Outcome<u32> {
+        let links = unisono_udp::link_addresses();
+        let link = links.iter().find(|link| link.address == self.local);
+        let name = &link.ok_or_else(|| format!("no interface has the address {}", self.local))?.interface;
+        Ok(std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex"))?.trim().parse()?)
     }
 
     const fn messages(&self) -> u64 {
@@ -107,7 +106,7 @@ struct Process {
 
 impl Process {
     fn new(options: &Options, rank: u32, input: &mut impl BufRead) -> Outcome<Self> {
-        let local = options.local();
+        let local = options.local;
         let count = options.receivers + 1;
         let mut device = Udp::bind(&unisono_udp::Options {
             mtu: Some(options.mtu),
@@ -124,7 +123,7 @@ impl Process {
             let path = Path { address: local, polled: ports[0], interrupt: ports[1] };
             device.set_path(peer, path, options.mtu)?;
         }
-        device.set_group(GROUP, options.group())?;
+        device.set_group(GROUP, options.group()?)?;
         device.join(GROUP)?;
         // SAFETY: one thread uses the device and the memory, and nothing is revoked before the end.
         let mut memory = unsafe { Regions::new() };
@@ -261,13 +260,15 @@ fn child(options: &Options, rank: u32) -> Outcome<()> {
     let counters = process.stream.counters();
     let drops = process.device.group_drops(GROUP).unwrap_or(0);
     println!(
-        "{} {} {} {} {} {} {drops} {seconds}",
+        "{} {} {} {} {} {} {} {} {drops} {seconds}",
         process.hash.finish(),
         process.lost,
         counters.sent,
         counters.repaired,
         counters.repaired_all,
-        counters.reports
+        counters.probes,
+        counters.reports,
+        counters.duplicates
     );
     Ok(())
 }
@@ -280,7 +281,9 @@ struct Figures {
     sent: u64,
     repaired: u64,
     repaired_all: u64,
+    probes: u64,
     reports: u64,
+    duplicates: u64,
     drops: u64,
     seconds: f64,
 }
@@ -295,7 +298,9 @@ impl Figures {
             sent: next()?.parse()?,
             repaired: next()?.parse()?,
             repaired_all: next()?.parse()?,
+            probes: next()?.parse()?,
             reports: next()?.parse()?,
+            duplicates: next()?.parse()?,
             drops: next()?.parse()?,
             seconds: next()?.parse()?,
         })
@@ -376,7 +381,8 @@ fn main() -> ExitCode {
     let members = figures.iter().skip(1);
     let equal = members.clone().filter(|member| member.hash == figures[0].hash).count();
     let injected: u64 = members.clone().map(|member| member.lost).sum();
-    let drops: u64 = members.map(|member| member.drops).sum();
+    let drops: u64 = members.clone().map(|member| member.drops).sum();
+    let duplicates: u64 = members.map(|member| member.duplicates).sum();
     let copies: u64 = figures.iter().map(|process| process.repaired + process.repaired_all).sum();
     let lost = (injected + drops).max(1);
     let of = format!("{} receivers, {} co-roots, {} MiB", options.receivers, options.co_roots, options.messages());
@@ -386,6 +392,9 @@ fn main() -> ExitCode {
     report.figure("lost_by_injection", &of, injected as f64, "", Limit::Least(f64::from(options.loss.min(1))));
     report.figure("dropped_by_kernel", &of, drops as f64, "", Limit::None);
     report.figure("segments_sent", &of, figures[0].sent as f64, "", Limit::None);
+    report.figure("sent_again_to_all", &of, figures[0].repaired_all as f64, "", Limit::None);
+    report.figure("arrived_twice", &of, duplicates as f64, "", Limit::None);
+    report.figure("probes_of_root", &of, figures[0].probes as f64, "", Limit::None);
     report.figure("reports_at_root", &of, figures[0].reports as f64, "", Limit::None);
     report.figure("megabytes_per_s", &of, bytes / figures[0].seconds / 1e6, "MB/s", Limit::None);
     report.end()
