@@ -81,7 +81,7 @@ pub fn on_hosts(
     // The system takes the cables for faster ones.
     let megabits = lab.rates.iter().sum::<f64>() / 1e6;
     launcher.args(["--device", "auto", "--link-speed", &format!("{megabits:.0}M")]).args(options);
-    job(launcher, binary, benchmark, "mixed", key)
+    job(launcher, binary, benchmark, if per_host > 1 { "mixed" } else { "udp" }, key)
 }
 
 fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {
