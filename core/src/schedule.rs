@@ -74,7 +74,7 @@ pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
 pub use levels::{HierarchicalPlan, LowerTrees};
 pub use plan::Plan;
-pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with};
+pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
 pub use spec::{Spec, Unsupported};
 
 /// An algorithm of a collective. Not every collective has every algorithm: [`Plan::new`] rejects the others.

@@ -17,12 +17,15 @@
 
 mod composition;
 mod cost;
+mod multicast;
 
 use super::radix::Radix;
 use super::spec::{check, check_step_count};
 use super::{Algorithm, CollectiveKind, Order, Plan, Spec, Unsupported};
 use crate::collective;
 use cost::{Cost, Load};
+
+pub use multicast::multicast_pays;
 
 /// The cost of a message between any two ranks of a group. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

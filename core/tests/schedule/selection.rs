@@ -3,7 +3,10 @@
 use crate::group::orders;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{self, Algorithm, Choice, Constraints, LinkModel, Unsupported, choose, choose_with};
+use unisono_core::schedule::{
+    self, Algorithm, Choice, Constraints, Hierarchy, LinkModel, LowerTrees, Unsupported, choose, choose_with,
+    multicast_pays,
+};
 
 /// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
 /// messages cost; two that four ranks of a host share, and all.
@@ -227,4 +230,57 @@ fn schedule_choices_keep_their_constraints() {
     let ring = Constraints::only(Algorithm::Ring);
     let reduce = CollectiveSpec { collective: CollectiveKind::Reduce, order: Order::Rank, ..plan };
     assert_eq!(choose_with(&reduce, false, &LINKS[0], &ring), Err(Unsupported::Order));
+}
+
+/// By the model multicast replaces a broadcast's schedule where the root's link would carry the data several times.
+#[test]
+fn multicast_pays_for_bytes_that_a_link_would_carry_several_times() {
+    let link = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
+    let call = |collective, size, bytes| CollectiveSpec {
+        collective,
+        rank: Rank(0),
+        size,
+        root: Rank(0),
+        bytes,
+        grain: 1,
+        order: Order::Any,
+        in_place: false,
+        reduction_id: 0,
+    };
+    let pays = |size, bytes| multicast_pays(&call(CollectiveKind::Broadcast, size, bytes), &link);
+    for size in 2..=64 {
+        let bytes = [8, 64, 1 << 10, 16 << 10, 1 << 20, 1 << 30].map(|bytes| pays(size, bytes));
+        assert!(bytes.is_sorted(), "{size} ranks: from some length on");
+        assert_eq!(bytes[3], size > 2, "{size} ranks: one receiver needs no group");
+    }
+    assert!(!pays(4, 8) && !pays(64, 8), "the acknowledgements take longer");
+    assert!(!pays(4, usize::MAX), "both forms saturate");
+    assert!(!multicast_pays(&call(CollectiveKind::Allgather, 8, 1 << 20), &link));
+}
+
+/// So does it between the leaders of hosts, which forward the data in their hosts.
+#[test]
+fn multicast_between_hosts_pays_if_there_are_three() {
+    let far = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
+    let near = LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 200, ..far };
+    for (hosts, bytes, expected) in
+        [(2, 1 << 20, false), (3, 1 << 20, true), (4, 16 << 10, true), (8, 64 << 10, true), (4, 8, false)]
+    {
+        let inner: Vec<u32> = (0..hosts * 4).map(|rank| rank / 4).collect();
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len())];
+        let groups = Hierarchy::new(&inner, &[], table).expect("groups");
+        let plan = CollectiveSpec {
+            collective: CollectiveKind::Broadcast,
+            rank: Rank(0),
+            size: hosts * 4,
+            root: Rank(0),
+            bytes,
+            grain: 1,
+            order: Order::Any,
+            in_place: false,
+            reduction_id: 0,
+        };
+        let lower = LowerTrees { ports: 1, radix: 2 };
+        assert_eq!(groups.multicast_pays(&plan, lower, &near, &far), expected, "{hosts} hosts, {bytes} bytes");
+    }
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use death::die_amid;
-use program::{expect, run};
+use program::{command, expect, run};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, Rank, World};
 
@@ -35,17 +35,22 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("every_rank_gets_what_the_root_has", every_rank_gets_what_the_root_has),
         ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
+        ("it_is_selected_where_it_pays", it_is_selected_where_it_pays),
         ("broadcasts_overlap", broadcasts_overlap),
         ("a_rank_that_calls_something_else_is_named", a_rank_that_calls_something_else_is_named),
         ("survivors_name_the_dead_rank", survivors_name_the_dead_rank),
     ])
 }
 
-/// The segments that the ranks sent to groups in all.
+/// The segments that the ranks sent to groups in all, if multicast executes broadcasts wherever it can.
 fn sent(options: &str, part: &str, code: i32, lines: &[&str]) -> u64 {
+    counted(options, |options| expect(&run(&format!("{options} --broadcast multicast"), part), code, lines))
+}
+
+/// The segments that the ranks of a job sent to groups in all.
+fn counted(options: &str, run: impl FnOnce(&str)) -> u64 {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let options = format!("{options} --broadcast multicast --stats-file {}", file.path().display());
-    expect(&run(&options, part), code, lines);
+    run(&format!("{options} --stats-file {}", file.path().display()));
     let text = std::fs::read_to_string(file.path()).expect("the statistics");
     let of = |line: &str| -> u64 {
         let line: serde_json::Value = serde_json::from_str(line).expect("an object");
@@ -74,6 +79,25 @@ fn a_group_that_cannot_be_used_changes_no_result() {
         "-n 3",
     ] {
         assert_eq!(sent(means, "equal", 0, &[]), 0, "{means}");
+    }
+}
+
+fn it_is_selected_where_it_pays() {
+    let sent = |options: &str, sharing: &str| {
+        counted(options, |options| {
+            let output = command(options, "equal").env("UNISONO_SHARING", sharing).output();
+            expect(&output.expect("unisono starts"), 0, &[]);
+        })
+    };
+    for options in ["-n 6 --nodes 3", "-n 3 --device udp", "-n 6 --nodes 3 --loss 2%"] {
+        assert!(sent(&format!("{options} --link-speed 1G"), "1") > 100, "{options}: by multicast");
+    }
+    let nodes = "-n 6 --nodes 3 --link-speed 1G";
+    assert_eq!(sent(nodes, "2"), 0, "ranks share processors");
+    assert_eq!(sent("-n 6 --nodes 3", "1"), 0, "no link is known");
+    assert_eq!(sent("-n 6 --nodes 2 --link-speed 1G", "1"), 0, "one leader receives");
+    for other in ["--multicast off", "--broadcast knomial"] {
+        assert_eq!(sent(&format!("{nodes} {other}"), "1"), 0, "{other}");
     }
 }
 

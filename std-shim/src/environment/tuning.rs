@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
+pub(crate) use multicast::MEMBERS_MAX as MULTICAST_MEMBERS_MAX;
 use rdma::RdmaOverride;
 pub use rdma::name as rdma_name;
 use tree::TreeOverride;
@@ -24,7 +25,7 @@ use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
     Algorithm, Choice, Constraints, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose,
-    choose_with,
+    choose_with, multicast_pays,
 };
 
 use super::hierarchy::{HierarchyChoice, Subgroups};
@@ -513,8 +514,9 @@ impl Tuning {
         }
     }
 
-    /// What selects multicast for a collective over datagrams: the user's override or table. `None`, equal on all ranks:
-    /// a schedule executes it. So does it, too, where the communicator's group is not usable.
+    /// What selects multicast for a collective over datagrams: the user's override or table, or the model, if the speed of
+    /// the hosts' links is known. `None`, equal on all ranks: a schedule executes it. So does it, too, where the
+    /// communicator's group is not usable.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -523,18 +525,46 @@ impl Tuning {
     /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 4096, grain: 1, order: Order::Any,
     /// #     in_place: false, reduction_id: 0,
     /// # };
-    /// use unisono::environment::tuning::{Carrier, Override, Tuning};
+    /// use unisono::environment::tuning::{Carrier, SelectedBy, Tuning};
     ///
     /// let mut tuning = Tuning::default();
-    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_none());
-    /// tuning.set(Override::new(CollectiveKind::Broadcast, "multicast")?);
-    /// assert!(tuning.multicast(&spec, false, Carrier::Udp).is_some());
-    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// assert_eq!(tuning.multicast(&spec, false, Carrier::Udp, None), None);
+    /// tuning.set_link_speed("1G".parse()?);
+    /// assert_eq!(tuning.multicast(&spec, false, Carrier::Udp, None), Some(SelectedBy::Model));
+    /// # Ok::<(), unisono::environment::LinkSpeedError>(())
     /// ```
-    pub fn multicast(&self, plan: &CollectiveSpec, varying: bool, carrier: Carrier) -> Option<SelectedBy> {
-        let (wanted, reason) = self.wanted(plan, carrier)?;
-        let is_multicast = wanted.wanted == Wanted::Multicast && carrier == Carrier::Udp;
-        (is_multicast && multicast::check(plan, varying).is_ok()).then_some(reason)
+    pub fn multicast(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        carrier: Carrier,
+        over: Option<&Subgroups>,
+    ) -> Option<SelectedBy> {
+        if carrier != Carrier::Udp || multicast::check(plan, varying).is_err() {
+            return None;
+        }
+        match self.wanted(plan, carrier) {
+            Some((wanted, reason)) => (wanted.wanted == Wanted::Multicast).then_some(reason),
+            None => self.multicast_pays(plan, over).then_some(SelectedBy::Model),
+        }
+    }
+
+    /// Whether multicast is faster than a schedule by the model. Members that are many, or share processors, acknowledge
+    /// too slowly.
+    fn multicast_pays(&self, plan: &CollectiveSpec, over: Option<&Subgroups>) -> bool {
+        let members = over.map_or(plan.size, |over| over.hierarchy().leaders(plan).size);
+        if plan.collective != CollectiveKind::Broadcast
+            || self.link_speed.is_none()
+            || self.sharing() > 1
+            || members as usize > multicast::MEMBERS_MAX
+        {
+            return false;
+        }
+        let [intra, inter] = [Carrier::Rings, Carrier::Udp].map(|carrier| self.cost(carrier.into()));
+        match over {
+            Some(over) => over.hierarchy().multicast_pays(plan, LOWER_TREES, &intra, &inter),
+            None => multicast_pays(plan, &inter),
+        }
     }
 
     /// The number of steps that the adapter executes of a collective over datagrams that the user's override or table
@@ -563,21 +593,6 @@ impl Tuning {
             }
             _ => None,
         }
-    }
-
-    /// Whether any collective may ask for multicast.
-    ///
-    /// ```
-    /// assert!(!unisono::environment::Tuning::default().uses_multicast());
-    /// ```
-    pub fn uses_multicast(&self) -> bool {
-        let is_multicast = |wanted: &Override| match wanted.wanted {
-            Wanted::Schedule(_) | Wanted::Rdma(_) => false,
-            Wanted::Tree(tree) => tree.uses_multicast(),
-            Wanted::Multicast => true,
-        };
-        let by_table = || self.table.as_ref().is_some_and(|(table, _)| table.overrides().any(is_multicast));
-        self.overrides.iter().flatten().any(is_multicast) || by_table()
     }
 
     /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so

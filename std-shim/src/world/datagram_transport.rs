@@ -91,7 +91,7 @@ impl DatagramTransport {
         let (local, further) = locals.split_first().unwrap_or((&IpAddr::V4(Ipv4Addr::LOCALHOST), &[]));
         let faults = transport.faults;
         let mut options = Options { faults, further_rails: further.to_vec(), ..Options::new(*local, size) };
-        if settings.tuning.uses_multicast() && transport.multicast.is_on() {
+        if transport.multicast.is_on() {
             options.groups = GROUPS_MAX;
         }
         options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);

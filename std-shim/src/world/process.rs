@@ -44,7 +44,7 @@ use unisono_shmem::am_header::EAGER_LIMIT;
 use super::collective::engine::context::WORLD;
 use super::collective::engine::group_names::GroupNames;
 use super::collective::engine::progress_table::CollectiveTable;
-use super::collective::engine::schedule::ScheduleCache;
+use super::collective::engine::schedule::{MulticastUse, ScheduleCache};
 use super::collective::intra_node::communicator_slots::CommunicatorSlots;
 use super::datagram_transport::DatagramTransport;
 use super::rails::RailStats;
@@ -136,7 +136,9 @@ impl Process {
         let is_whole = shm.as_ref().is_some_and(|shm| shm.node.size() == rank_slot.1);
         let digests = settings.digests();
         let groups = device.lanes(Rail(0)).ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
-        let choices = [false, true].map(|is_intra_node| ScheduleCache::new(settings.tuning.clone(), is_intra_node));
+        let multicast = MulticastUse::of(&device.limits());
+        let cache = |is_whole| ScheduleCache::new(settings.tuning.clone(), is_whole, multicast);
+        let choices = [false, true].map(cache);
         let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
         let limit = |peer: PeerId| {
             let neighbour = shm.as_ref().and_then(|shm| shm.peer(peer));

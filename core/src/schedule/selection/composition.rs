@@ -41,23 +41,36 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     }
 
     /// The time of the composed schedule with the choice for its leaders, in picoseconds. `None`: it is not composed.
-    fn time_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel, inter: &LinkModel) -> Option<u64> {
-        use CollectiveKind::{Allgather, Allreduce, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
-        let (inner, outer) = self.largest();
+    pub(super) fn time_ps(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        intra: &LinkModel,
+        inter: &LinkModel,
+    ) -> Option<u64> {
         let leaders = self.leaders(plan);
         let top = choose(&leaders, false, inter);
         let between = top.time_ps(&leaders, false, inter).ok()?;
-        let all = plan.bytes.saturating_mul(self.ranks() as usize);
-        let phases: &[(CollectiveKind, usize)] = match plan.collective {
-            kind @ (Barrier | Broadcast | Reduce | Gather | Scatter) => &[(kind, plan.bytes)],
-            Allreduce => &[(Reduce, plan.bytes), (Broadcast, plan.bytes)],
-            Allgather => &[(Gather, plan.bytes), (Broadcast, all)],
-            ReduceScatter => &[(Reduce, all), (Scatter, plan.bytes)],
-            _ => return None,
-        };
-        let (mut within, mut longest) = (0_u64, between);
+        let (within, longest) = self.within_ps(plan, lower, intra)?;
+        let longest = longest.max(between);
+        // Segments and blocks of a phase overlap with those of the others.
+        let others = within.saturating_add(between).saturating_sub(longest);
+        let phases = self.phases(plan)?;
+        let is_in_parts = phases.iter().flatten().count() > 1 && leaders.bytes > plan.bytes;
+        let parts = top.segments.max(if is_in_parts { 2 } else { 1 });
+        Some(longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others)))
+    }
+
+    /// The time within the groups, of all levels, and of the longest phase of a level, in picoseconds. `None`: the
+    /// collective is not composed.
+    pub(super) fn within_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel) -> Option<(u64, u64)> {
+        use CollectiveKind::{Gather, Scatter};
+        let (inner, outer) = self.largest();
         let levels = [(inner, 1), (outer.unwrap_or(1), inner)];
-        for (&(collective, bytes), (size, ranks)) in phases.iter().flat_map(|phase| levels.map(|level| (phase, level)))
+        let phases = self.phases(plan)?;
+        let (mut within, mut longest) = (0_u64, 0);
+        for ((collective, bytes), (size, ranks)) in
+            phases.into_iter().flatten().flat_map(|phase| levels.map(|level| (phase, level)))
         {
             let is_of_blocks = matches!(collective, Gather | Scatter);
             let bytes = if is_of_blocks { bytes.saturating_mul(ranks as usize) } else { bytes };
@@ -67,9 +80,20 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
             let time = choice.time_ps(&phase, false, intra).ok()?;
             (within, longest) = (within.saturating_add(time), longest.max(time));
         }
-        // Segments and blocks of a phase overlap with those of the others.
-        let others = within.saturating_add(between).saturating_sub(longest);
-        let parts = top.segments.max(if phases.len() > 1 && leaders.bytes > plan.bytes { 2 } else { 1 });
-        Some(longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others)))
+        Some((within, longest))
+    }
+
+    /// The collectives of each level below the last, and the bytes of a vector or a rank's block. `None`: the collective is
+    /// not composed.
+    fn phases(&self, plan: &CollectiveSpec) -> Option<[Option<(CollectiveKind, usize)>; 2]> {
+        use CollectiveKind::{Allgather, Allreduce, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+        let all = plan.bytes.saturating_mul(self.ranks() as usize);
+        Some(match plan.collective {
+            kind @ (Barrier | Broadcast | Reduce | Gather | Scatter) => [Some((kind, plan.bytes)), None],
+            Allreduce => [Some((Reduce, plan.bytes)), Some((Broadcast, plan.bytes))],
+            Allgather => [Some((Gather, plan.bytes)), Some((Broadcast, all))],
+            ReduceScatter => [Some((Reduce, all)), Some((Scatter, plan.bytes))],
+            _ => return None,
+        })
     }
 }

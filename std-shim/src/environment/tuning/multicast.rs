@@ -1,4 +1,4 @@
-//! Broadcast by reliable multicast (`unisono_core::multicast`), as the user chooses it by name.
+//! Broadcast by reliable multicast (`unisono_core::multicast`), as the user or the model chooses it.
 
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::Unsupported;
@@ -9,6 +9,9 @@ use super::OverrideError;
 pub(super) const NAME: &str = "multicast";
 /// Bytes of the longest message: a quarter of what its lengths on the wire count.
 const BYTES_MAX: usize = 1 << 30;
+
+/// The most members of a group.
+pub(crate) const MEMBERS_MAX: usize = 64;
 
 /// The names of a collective's algorithms over multicast.
 pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {

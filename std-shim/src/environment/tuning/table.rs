@@ -227,11 +227,6 @@ impl TuningTable {
         };
         self.lines.iter().find(is_for).map(|line| line.algorithm)
     }
-
-    /// The algorithms of all lines.
-    pub(super) fn overrides(&self) -> impl Iterator<Item = &Override> {
-        self.lines.iter().map(|line| &line.algorithm)
-    }
 }
 
 impl fmt::Display for TuningTable {

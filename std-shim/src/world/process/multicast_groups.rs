@@ -9,11 +9,12 @@ use unisono_core::ids::{GroupId, PeerId, Rank as Member};
 use unisono_core::multicast::{GroupMember, StreamCounters, TestState};
 
 use super::Process;
+use crate::environment::tuning::MULTICAST_MEMBERS_MAX;
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
 use crate::world::collective::engine::group_names::GroupNames;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
-    GroupStream, MEMBERS_MAX, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
+    GroupStream, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
 };
 use crate::world::collective::engine::token_trees::TreeCounters;
 use crate::world::group::Group;
@@ -65,7 +66,7 @@ impl Process {
 
     /// Joins the group of a communicator and makes a stream over it. `None`: it cannot be used here.
     fn make_stream(&mut self, name: &StreamName) -> Option<GroupStream> {
-        if name.members.size() as usize > MEMBERS_MAX || !self.collectives.multicast.has_room() {
+        if name.members.size() as usize > MULTICAST_MEMBERS_MAX || !self.collectives.multicast.has_room() {
             return None;
         }
         self.join_group(name.context)?;

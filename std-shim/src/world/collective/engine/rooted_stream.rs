@@ -9,11 +9,11 @@ use unisono_core::multicast::{
 use unisono_core::time::{Nanos, units};
 
 use super::scratch_pool::ScratchBlock;
+use crate::environment::tuning::MULTICAST_MEMBERS_MAX as MEMBERS_MAX;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
-/// Most members of a group, and the segments of a stream's ring.
-pub(in crate::world) const MEMBERS_MAX: usize = 64;
+/// The segments of a stream's ring.
 pub(in crate::world) const WINDOW: usize = 256;
 /// Bytes of a segment's payload, at most.
 const SEGMENT_MAX: u32 = 8192;

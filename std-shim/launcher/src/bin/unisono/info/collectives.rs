@@ -253,7 +253,7 @@ impl JobOptions {
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
             return Ok(Row { algorithm: rdma_name(native_steps), decided_by: decided_by(reason), ..row });
         }
-        if let Some(reason) = tuning.multicast(plan, false, carrier) {
+        if let Some(reason) = tuning.multicast(plan, false, carrier, subgroups) {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
         }
