@@ -232,21 +232,16 @@ fn schedule_choices_keep_their_constraints() {
     assert_eq!(choose_with(&reduce, false, &LINKS[0], &ring), Err(Unsupported::Order));
 }
 
+/// A call of rank 0, with root 0.
+fn call(collective: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
+    let (rank, root, order) = (Rank(0), Rank(0), Order::Any);
+    CollectiveSpec { collective, rank, size, root, bytes, grain: 1, order, in_place: false, reduction_id: 0 }
+}
+
 /// By the model multicast replaces a broadcast's schedule where the root's link would carry the data several times.
 #[test]
 fn multicast_pays_for_bytes_that_a_link_would_carry_several_times() {
     let link = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
-    let call = |collective, size, bytes| CollectiveSpec {
-        collective,
-        rank: Rank(0),
-        size,
-        root: Rank(0),
-        bytes,
-        grain: 1,
-        order: Order::Any,
-        in_place: false,
-        reduction_id: 0,
-    };
     let pays = |size, bytes| multicast_pays(&call(CollectiveKind::Broadcast, size, bytes), &link);
     for size in 2..=64 {
         let bytes = [8, 64, 1 << 10, 16 << 10, 1 << 20, 1 << 30].map(|bytes| pays(size, bytes));
@@ -269,17 +264,7 @@ fn multicast_between_hosts_pays_if_there_are_three() {
         let inner: Vec<u32> = (0..hosts * 4).map(|rank| rank / 4).collect();
         let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len())];
         let groups = Hierarchy::new(&inner, &[], table).expect("groups");
-        let plan = CollectiveSpec {
-            collective: CollectiveKind::Broadcast,
-            rank: Rank(0),
-            size: hosts * 4,
-            root: Rank(0),
-            bytes,
-            grain: 1,
-            order: Order::Any,
-            in_place: false,
-            reduction_id: 0,
-        };
+        let plan = call(CollectiveKind::Broadcast, hosts * 4, bytes);
         let lower = LowerTrees { ports: 1, radix: 2 };
         assert_eq!(groups.multicast_pays(&plan, lower, &near, &far), expected, "{hosts} hosts, {bytes} bytes");
     }
