@@ -24,7 +24,7 @@ use crate::{
     rank::Rank,
     version::Version,
 };
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use core::net::IpAddr;
 use std::collections::HashMap;
 
@@ -97,8 +97,7 @@ pub(crate) struct MembershipState {
     members: Vec<MemberState>,
     agents: Agents,
     nodes: HashMap<String, u32>,
-    store: BTreeMap<Vec<u8>, Vec<u8>>,
-    stored: usize,
+    store: store::KeyValueStore,
     agreements: HashMap<AgreementId, agreements::Agreement>,
     blocked: blocked::BlockedRanks,
     policy: OnDeath,
@@ -124,8 +123,7 @@ impl MembershipState {
             members: vec![MemberState::Awaited; size],
             agents: Agents::default(),
             nodes: HashMap::new(),
-            store: BTreeMap::new(),
-            stored: 0,
+            store: store::KeyValueStore::default(),
             agreements: HashMap::new(),
             blocked: blocked::BlockedRanks::default(),
             policy,
