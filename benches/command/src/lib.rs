@@ -17,7 +17,7 @@ mod skew;
 mod stream;
 mod sweep;
 mod transfer;
-mod tune;
+pub mod tune;
 mod verification;
 
 pub use bytes::{Bytes, BytesError};
@@ -59,8 +59,6 @@ pub(crate) enum Measure {
     Collective(CollectiveArgs),
     /// Synchronization delay of a barrier or allreduce with late ranks: from the last entering to the last leaving
     Skew(skew::Options),
-    /// Find the fastest algorithm of each collective and size, and print a table for --tuning; needs no launcher
-    Tune(tune::Options),
     /// Measure against message sizes: a table with quartiles, as CSV and as a plot; needs no launcher
     Sweep(sweep::Options),
 }
@@ -140,11 +138,6 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             hardware_baseline::measure(*which)?.print(options.json);
             return Ok(true);
         }
-        Measure::Tune(jobs) => {
-            Settings::from_environment()?;
-            tune::run(*jobs, options.json)?;
-            return Ok(true);
-        }
         Measure::Sweep(sweep) => {
             Settings::from_environment()?;
             sweep::run(sweep, options.json)?;
@@ -176,7 +169,9 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     let mut right = true;
     // Ranks 0 and 1 run the measurements that need two ranks.
     let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
-    let mut facts = json!({ "bench": name, "device": device, "ranks": world.size(), "bytes": bytes });
+    let sharing = settings.tuning.sharing();
+    let mut facts =
+        json!({ "bench": name, "device": device, "ranks": world.size(), "sharing": sharing, "bytes": bytes });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {
@@ -209,7 +204,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             );
         }
         Measure::Transfer(_) if world.rank() == Rank(1) => transfer::receive(&world, Rank(0), bytes)?,
-        Measure::Transfer(_) | Measure::Floor(_) | Measure::Tune(_) | Measure::Sweep(_) | Measure::Skew(_) => {}
+        Measure::Transfer(_) | Measure::Floor(_) | Measure::Sweep(_) | Measure::Skew(_) => {}
         Measure::Latency(_) => {
             let (times, steady) = latency::ping_pong(&world, bytes, ROUNDS)?;
             let [p50, p99] = [0.5, 0.99].map(|share| latency::percentile(&times, share));

@@ -1,40 +1,64 @@
-//! `unisono bench tune`: a table of the fastest algorithm for each collective and size, measured in jobs that it
-//! launches.
+//! `unisono tune`: a table of the calls of a job for which another algorithm is faster than the selected one, measured in
+//! jobs that it launches.
+
+mod record;
 
 use core::error::Error;
 use std::env;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use unisono::environment::Override;
-use unisono::environment::tuning::{COLLECTIVES, Carrier, NumberRange, TuningTable, lines_from_fastest};
+use unisono::environment::tuning::{
+    COLLECTIVES, Carrier, NumberRange, TuningTable, algorithm_names, lines_from_fastest,
+};
+use unisono::environment::{Override, Settings, Tuning};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Constraints, algorithms, choose_with};
 
 use super::bytes::Bytes;
+use record::{Measurement, Record};
 
-/// The jobs to launch.
-#[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Options {
+/// Options of `unisono tune`.
+#[derive(Args, Clone, PartialEq, Eq, Debug)]
+pub struct Options {
     /// Number of ranks of the jobs
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     ranks: u32,
     /// Divide this host into M nodes when measuring UDP [default: all messages use UDP]
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..), conflicts_with = "with")]
     nodes: Option<u32>,
-    /// Measure only this transport of messages [default: both]
+    /// Measure only this transport of messages [default: both; udp if options of `unisono run` are given]
     #[arg(long)]
     carrier: Option<CarrierArg>,
+    /// Measure only these collectives, such as broadcast,allreduce
+    #[arg(long, value_name = "COLLECTIVES", value_delimiter = ',', value_parser = collective)]
+    only: Vec<CollectiveKind>,
     /// Largest size to measure
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     most: Bytes,
     /// Number of measurements of each algorithm; the shortest time counts
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Write the table to this file. Measurements are kept in FILE.measured until it is complete: an interrupted run
+    /// continues there [default: the standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print every measurement as JSON instead of the table, one object per line
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+    /// Options of `unisono run` for the jobs, such as --hosts a:4,b:4: the messages between their ranks are measured
+    #[arg(last = true, value_name = "OPTIONS")]
+    with: Vec<String>,
+}
+
+fn collective(name: &str) -> Result<CollectiveKind, String> {
+    let known = COLLECTIVES.iter().find(|(_, known, _)| *known == name);
+    let expected = || format!("expected one of {}", COLLECTIVES.map(|(_, name, _)| name).join(", "));
+    known.map(|(kind, ..)| *kind).ok_or_else(expected)
 }
 
 /// The transport of messages.
@@ -58,30 +82,44 @@ impl From<CarrierArg> for Carrier {
 /// Sizes to measure: from one to the next, few choices change.
 const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
 
+/// The part of the selected algorithm's time that another one may take to be preferred: less is noise.
+const FASTER: f64 = 0.9;
+
 /// An algorithm of a collective, and its measured time.
 struct Candidate {
     carrier: Carrier,
     verb: CollectiveKind,
-    option: &'static str,
     bytes: u64,
-    wanted: Override,
+    /// `None`: the selected one.
+    wanted: Option<Override>,
     time_ns: f64,
 }
 
+impl Candidate {
+    fn choice(&self) -> String {
+        self.wanted.map_or_else(|| "selected".to_owned(), |wanted| wanted.to_string())
+    }
+}
+
 impl Options {
-    /// Every valid algorithm of every collective, for each size.
+    /// Every valid algorithm of every collective, and the selected one, for each size.
     fn candidates(&self) -> Result<Vec<Candidate>, Box<dyn Error>> {
         let mut all = Vec::new();
-        let is_asked = |carrier: &Carrier| self.carrier.is_none_or(|only| Carrier::from(only) == *carrier);
-        let carriers = Carrier::ALL.into_iter().filter(is_asked);
-        for (carrier, (verb, option, _)) in carriers.flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
+        let only = self.carrier.map(Carrier::from).or(if self.with.is_empty() { None } else { Some(Carrier::Udp) });
+        let carriers = Carrier::ALL.into_iter().filter(|carrier| only.is_none_or(|only| only == *carrier));
+        let kinds = COLLECTIVES.map(|(verb, ..)| verb).into_iter();
+        let kinds: Vec<CollectiveKind> =
+            kinds.filter(|kind| self.only.is_empty() || self.only.contains(kind)).collect();
+        for (carrier, verb) in carriers.flat_map(|carrier| kinds.iter().map(move |kind| (carrier, *kind))) {
             let sizes: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= self.most.0).collect();
             for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
-                for algorithm in algorithms(verb) {
-                    let plan = self.plan(verb, usize::try_from(bytes)?);
-                    if choose_with(&plan, false, &carrier.cost(1), &Constraints::only(*algorithm)).is_ok() {
-                        let (wanted, time_ns) = (Override::new(verb, algorithm.name())?, f64::INFINITY);
-                        all.push(Candidate { carrier, verb, option, bytes, wanted, time_ns });
+                let candidate = |wanted| Candidate { carrier, verb, bytes, wanted, time_ns: f64::INFINITY };
+                all.push(candidate(None));
+                let plan = self.plan(verb, usize::try_from(bytes)?);
+                for name in algorithm_names(verb) {
+                    let wanted = Override::new(verb, name)?;
+                    if is_valid(wanted, &plan, carrier) {
+                        all.push(candidate(Some(wanted)));
                     }
                 }
             }
@@ -105,16 +143,26 @@ impl Options {
         }
     }
 
-    /// Measures an algorithm in a job of its own: nanoseconds per call.
-    fn measure(&self, own: &Path, candidate: &Candidate) -> Result<f64, Box<dyn Error>> {
-        let Candidate { carrier, verb, option, bytes, wanted, .. } = candidate;
-        let mut job = Command::new(own);
-        job.args(["run", "-n", &self.ranks.to_string(), &format!("--{option}"), &wanted.to_string()]);
+    /// The options of the jobs, without the algorithm.
+    fn job(&self, carrier: Carrier) -> Vec<String> {
+        let mut words = vec!["-n".to_owned(), self.ranks.to_string()];
         match (carrier, self.nodes) {
-            (Carrier::Udp, Some(nodes)) => job.args(["--nodes", &nodes.to_string()]),
-            (Carrier::Udp, None) => job.args(["--device", "udp"]),
-            (Carrier::Rings, _) => job.args(["--device", "shm"]),
-        };
+            _ if !self.with.is_empty() => words.extend(self.with.iter().cloned()),
+            (Carrier::Udp, Some(nodes)) => words.extend(["--nodes".to_owned(), nodes.to_string()]),
+            (Carrier::Udp, None) => words.extend(["--device", "udp"].map(str::to_owned)),
+            (Carrier::Rings, _) => words.extend(["--device", "shm"].map(str::to_owned)),
+        }
+        words
+    }
+
+    /// Measures an algorithm in a job of its own: nanoseconds per call, and the ranks that share a processor.
+    fn measure(&self, own: &Path, candidate: &Candidate) -> Result<(f64, u64), Box<dyn Error>> {
+        let Candidate { carrier, verb, bytes, wanted, .. } = candidate;
+        let mut job = Command::new(own);
+        job.arg("run").args(self.job(*carrier));
+        if let (Some(wanted), Some((_, option, _))) = (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb)) {
+            job.args([format!("--{option}"), wanted.to_string()]);
+        }
         job.arg("--").arg(own).arg("bench");
         if *carrier == Carrier::Rings {
             job.arg("--messages");
@@ -126,60 +174,102 @@ impl Options {
         let output = job.arg("--json").stdin(Stdio::null()).output()?;
         let read = |output: &[u8]| {
             let facts: Value = serde_json::from_slice(output).ok()?;
-            facts.get("time_ns")?.as_f64()
+            Some((facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?))
         };
         let said = || String::from_utf8_lossy(&output.stderr);
-        let failed = || format!("{} by {wanted} over {}: {}", verb.name(), carrier.name(), said());
+        let failed = || format!("{} by {} over {}: {}", verb.name(), candidate.choice(), carrier.name(), said());
         read(&output.stdout).filter(|_| output.status.success()).ok_or_else(|| failed().into())
     }
 }
 
-/// The table of the fastest algorithm of each collective and size.
-fn table(ranks: u32, processors: usize, measured: &[Candidate]) -> Result<TuningTable, Box<dyn Error>> {
-    let sharing = u64::from(ranks).div_ceil(processors.max(1) as u64);
+/// Whether the algorithm can execute the call.
+fn is_valid(wanted: Override, plan: &CollectiveSpec, carrier: Carrier) -> bool {
+    let mut tuning = Tuning::default();
+    tuning.set(wanted);
+    tuning.decide(plan, false, carrier).is_ok_and(|decision| decision.override_error.is_none())
+        || tuning.tree(plan, false, carrier).is_some()
+        || tuning.multicast(plan, false, carrier, None).is_some()
+        || tuning.rdma(plan, false, carrier).is_some()
+}
+
+/// The table of the algorithms that are faster than the selected ones, where `sharing` ranks share a processor.
+fn table(ranks: u32, sharing: u64, measured: &[Candidate]) -> Result<TuningTable, Box<dyn Error>> {
     let ranks = NumberRange::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
     let mut lines = Vec::new();
     for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
         let of_verb = || measured.iter().filter(|candidate| (candidate.carrier, candidate.verb) == (carrier, verb));
         let mut sizes: Vec<u64> = of_verb().map(|candidate| candidate.bytes).collect();
         sizes.dedup();
-        let quickest = |bytes: u64| {
-            let of_size = of_verb().filter(|candidate| candidate.bytes == bytes);
-            let best = of_size.min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
-            Some((bytes, best.wanted))
+        let faster = |bytes: u64| {
+            let of_size = || of_verb().filter(|candidate| candidate.bytes == bytes);
+            let selected = of_size().find(|candidate| candidate.wanted.is_none())?;
+            let best = of_size().min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
+            best.wanted.filter(|_| best.time_ns < selected.time_ns * FASTER)
         };
-        let quickest: Vec<(u64, Override)> = sizes.into_iter().filter_map(quickest).collect();
-        lines.extend(lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &quickest));
+        let fastest: Vec<(u64, Option<Override>)> = sizes.into_iter().map(|bytes| (bytes, faster(bytes))).collect();
+        lines.extend(lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &fastest));
     }
     Ok(TuningTable::new(lines)?)
 }
 
-/// Runs the measurements and prints the table, or, as JSON, every measurement.
-pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
+/// Runs the measurements and prints or writes the table, or prints every measurement.
+///
+/// # Errors
+/// A job fails, or a file cannot be read or written.
+pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    Settings::from_environment()?;
     let own = env::current_exe()?;
     let mut candidates = options.candidates()?;
+    let mut record = match &options.output {
+        Some(output) => Record::open(output)?,
+        None => Record::default(),
+    };
     // Drawn on the standard error if that is a terminal.
     let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
-    for _ in 0..options.rounds {
+    let mut sharing = 1;
+    for round in 1..=options.rounds {
         for candidate in &mut candidates {
-            bar.set_message(format!("{} by {}", candidate.verb.name(), candidate.wanted));
-            candidate.time_ns = candidate.time_ns.min(options.measure(&own, candidate)?);
+            let Candidate { carrier, verb, bytes, .. } = *candidate;
+            bar.set_message(format!("{} by {}", verb.name(), candidate.choice()));
+            let job = options.job(carrier).join(" ");
+            let what = format!("{} {} {bytes} {}", carrier.name(), verb.name(), candidate.choice());
+            let measured = match record.find(&job, &what, round) {
+                Some(known) => known,
+                None => {
+                    let (time_ns, sharing) = options.measure(&own, candidate)?;
+                    let measured = Measurement { time_ns, sharing };
+                    record.add(&job, &what, round, measured)?;
+                    measured
+                }
+            };
+            candidate.time_ns = candidate.time_ns.min(measured.time_ns);
+            sharing = measured.sharing;
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    if json {
-        for Candidate { carrier, verb, bytes, wanted, time_ns, .. } in &candidates {
-            let (ranks, carrier, collective, choice) = (options.ranks, carrier.name(), verb.name(), wanted.to_string());
+    if options.json {
+        for candidate @ Candidate { carrier, verb, bytes, time_ns, .. } in &candidates {
+            let (ranks, carrier, collective, choice) = (options.ranks, carrier.name(), verb.name(), candidate.choice());
             println!(
                 "{}",
                 json!({ "bench": "tune", "device": carrier, "ranks": ranks, "bytes": bytes, "collective": collective, "choice": choice, "time_ns": time_ns.round() })
             );
         }
-    } else {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        print!("{}", table(options.ranks, processors, &candidates)?);
+        return Ok(());
+    }
+    let table = table(options.ranks, sharing, &candidates)?.to_string();
+    let mut jobs: Vec<String> = candidates.iter().map(|one| options.job(one.carrier).join(" ")).collect();
+    jobs.dedup();
+    let source = format!("# Measured by unisono {} in: unisono run {}", env!("CARGO_PKG_VERSION"), jobs.join("; "));
+    let table = format!("{table}{source}\n");
+    match &options.output {
+        None => print!("{table}"),
+        Some(output) => {
+            fs::write(output, table).map_err(|error| format!("{}: {error}", output.display()))?;
+            record.remove()?;
+        }
     }
     Ok(())
 }
@@ -188,44 +278,78 @@ pub(super) fn run(options: Options, json: bool) -> Result<(), Box<dyn Error>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_algorithm_that_can_be_is_measured_and_the_quickest_is_kept() {
-        let options = Options { ranks: 6, nodes: None, carrier: None, most: Bytes(300), rounds: 1 };
-        let mut all = options.candidates().expect("candidates");
-        for carrier in Carrier::ALL {
-            let count =
-                |verb: CollectiveKind| all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count();
-            assert_eq!(
-                (count(CollectiveKind::Barrier), count(CollectiveKind::Gather), count(CollectiveKind::Exscan)),
-                (4, 4, 4)
-            );
+    fn options() -> Options {
+        Options {
+            ranks: 6,
+            nodes: None,
+            carrier: None,
+            only: Vec::new(),
+            most: Bytes(300),
+            rounds: 1,
+            output: None,
+            json: false,
+            with: Vec::new(),
         }
-        let only = Options { carrier: Some(CarrierArg::Rings), ..options }.candidates().expect("candidates");
-        assert_eq!(2 * only.len(), all.len());
-        assert!(only.iter().all(|one| one.carrier == Carrier::Rings));
+    }
+
+    #[test]
+    fn every_algorithm_that_can_be_is_measured() {
+        let all = options().candidates().expect("candidates");
+        let count = |carrier: Carrier, verb: CollectiveKind| {
+            all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count()
+        };
+        for carrier in Carrier::ALL {
+            // Four schedules, two trees and the selection; and at two sizes two schedules and the selection.
+            let counts = [CollectiveKind::Barrier, CollectiveKind::Gather, CollectiveKind::Exscan];
+            assert_eq!(counts.map(|verb| count(carrier, verb)), [7, 6, 6]);
+        }
+        // At two sizes three schedules and the selection, and over datagrams multicast.
+        assert_eq!(Carrier::ALL.map(|carrier| count(carrier, CollectiveKind::Broadcast)), [10, 8]);
         // Six is neither a power of two nor one of k + 1 for a number of ports.
-        let doubles = |one: &Candidate| one.verb == CollectiveKind::Alltoall && one.wanted.to_string() == "doubling";
+        let doubles = |one: &Candidate| one.verb == CollectiveKind::Alltoall && one.choice() == "doubling";
         assert!(!all.iter().any(doubles));
-        let wanted = [
-            (Carrier::Udp, CollectiveKind::Gather, 8, "knomial"),
-            (Carrier::Udp, CollectiveKind::Gather, 256, "direct"),
-            (Carrier::Udp, CollectiveKind::Barrier, 0, "knomial"),
-            (Carrier::Rings, CollectiveKind::Gather, 8, "direct"),
-            (Carrier::Rings, CollectiveKind::Gather, 256, "direct"),
+    }
+
+    #[test]
+    fn what_is_measured_can_be_limited() {
+        let all = options().candidates().expect("candidates");
+        let rings = Options { carrier: Some(CarrierArg::Rings), ..options() }.candidates().expect("candidates");
+        assert!(rings.len() < all.len() && rings.iter().all(|one| one.carrier == Carrier::Rings));
+        let with = vec!["--hosts".to_owned(), "a:3,b:3".to_owned()];
+        let hosts = Options { with, only: vec![CollectiveKind::Scan], ..options() };
+        assert_eq!(hosts.job(Carrier::Udp).join(" "), "-n 6 --hosts a:3,b:3");
+        let hosts = hosts.candidates().expect("candidates");
+        assert!(hosts.len() == 6 && hosts.iter().all(|one| one.carrier == Carrier::Udp));
+    }
+
+    #[test]
+    fn what_is_faster_than_the_selected_algorithm_is_kept() {
+        let mut all = options().candidates().expect("candidates");
+        let times = [
+            (Carrier::Udp, CollectiveKind::Gather, 8, "knomial", 1.0),
+            (Carrier::Udp, CollectiveKind::Gather, 256, "direct", 1.0),
+            (Carrier::Udp, CollectiveKind::Barrier, 0, "token-tree", 1.0),
+            (Carrier::Udp, CollectiveKind::Broadcast, 256, "multicast", 1.0),
+            (Carrier::Rings, CollectiveKind::Gather, 8, "direct", 1.0),
+            (Carrier::Rings, CollectiveKind::Gather, 256, "direct", 1.0),
+            (Carrier::Rings, CollectiveKind::Scan, 8, "ring", 1.9),
         ];
         for one in &mut all {
-            let is_wanted = wanted.contains(&(one.carrier, one.verb, one.bytes, one.wanted.to_string().as_str()));
-            one.time_ns = if is_wanted { 1.0 } else { 2.0 };
+            let is_its = |&&(carrier, verb, bytes, choice, _): &&(_, _, _, &str, f64)| {
+                (carrier, verb, bytes, choice) == (one.carrier, one.verb, one.bytes, one.choice().as_str())
+            };
+            one.time_ns = times.iter().find(is_its).map_or(2.0, |known| known.4);
         }
-        let table = table(6, 2, &all).expect("a table").to_string();
-        for line in [
-            "udp/3 barrier 6 0- knomial",
+        let table = table(6, 3, &all).expect("a table").to_string();
+        let lines = [
+            "unisono tuning 1",
+            "udp/3 barrier 6 0- token-tree",
+            "udp/3 broadcast 6 46- multicast",
             "udp/3 gather 6 0-45 knomial",
             "udp/3 gather 6 46- direct",
             "rings/3 gather 6 0- direct",
-        ] {
-            assert!(table.lines().any(|other| other == line), "{line}: {table}");
-        }
+        ];
+        assert_eq!(table.lines().collect::<Vec<_>>(), lines);
         assert_eq!(TuningTable::parse(&table).expect("a table").to_string(), table);
     }
 }

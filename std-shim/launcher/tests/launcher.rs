@@ -75,8 +75,7 @@ fn is_gone(pid: &str) -> bool {
 
 #[test]
 fn unknown_settings_are_refused_by_every_command() {
-    for command in
-        ["info", "info --collectives -n 2", "bench floor", "bench tune -n 2", "bench barrier", "run -n 1 -- true"]
+    for command in ["info", "info --collectives -n 2", "bench floor", "tune -n 2", "bench barrier", "run -n 1 -- true"]
     {
         let mut unisono = Command::new(env!("CARGO_BIN_EXE_unisono"));
         unisono.args(command.split(' ')).env("UNISONO_GARBAGE", "1").stdin(Stdio::null());

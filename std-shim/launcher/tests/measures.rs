@@ -145,19 +145,51 @@ fn transfer_has_its_keys() {
     assert!(object["data_sent"].as_u64() >= object["data_minimum"].as_u64(), "{object}");
 }
 
-/// One round of the four barrier algorithms, with and without a terminal.
+/// One round of the barrier's four schedules, two trees and the selected algorithm over both transports, with and without
+/// a terminal.
 #[test]
 fn tune_shows_its_progress_on_terminals_only() {
-    let tune = format!("{} bench tune -n 2 --most 1 --rounds 1", env!("CARGO_BIN_EXE_unisono"));
+    let tune = format!("{} tune -n 2 --only barrier --rounds 1", env!("CARGO_BIN_EXE_unisono"));
     let run = |program: &str, options: &[&str]| {
         let output = Command::new(program).args(options).stdin(Stdio::null()).output().expect("starts");
         assert!(output.status.success(), "{output:?}");
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
     let [table, errors] = run("sh", &["-c", &tune]);
-    assert!(table.contains("barrier 2 0- ") && errors.is_empty(), "{table}{errors}");
+    assert!(table.starts_with("unisono tuning 1\n") && errors.is_empty(), "{table}{errors}");
     let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
-    assert!(seen.contains("/8 jobs"), "{seen:?}");
+    assert!(seen.contains("/14 jobs"), "{seen:?}");
+}
+
+#[test]
+fn tune_continues_where_it_was_killed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [table, record] = ["my.tuning", "my.tuning.measured"].map(|name| directory.path().join(name));
+    let tune = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.args(["tune", "-n", "3", "--only", "barrier", "--rounds", "1", "-o"]);
+        command.arg(&table).args(["--", "--nodes", "3"]).stdin(Stdio::null());
+        command
+    };
+    let mut first = tune().spawn().expect("unisono starts");
+    let measured = || std::fs::read_to_string(&record).unwrap_or_default();
+    while measured().lines().count() < 3 {
+        assert_eq!(first.try_wait().expect("a status"), None);
+        std::thread::sleep(core::time::Duration::from_millis(10));
+    }
+    first.kill().expect("killed");
+    first.wait().expect("a status");
+    let kept = measured();
+    let end = kept.rfind('\n').expect("a line");
+    // What is known is not measured again.
+    std::fs::write(&record, kept[..=end].replace("\"time_ns\":", "\"time_ns\":1e12,\"was_ns\":")).expect("written");
+    let output = tune().output().expect("unisono starts");
+    assert!(output.status.success() && !record.exists(), "{output:?}");
+    let written = std::fs::read_to_string(&table).expect("a table");
+    assert!(written.lines().any(|line| line.starts_with("udp/") && line.contains(" barrier 3 0- ")), "{written}");
+    assert!(written.ends_with("in: unisono run -n 3 --nodes 3\n"), "{written}");
+    let table = table.to_str().expect("UTF-8");
+    one(&format!("-n 3 --nodes 3 --tuning {table}"), "barrier");
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl TuningTable {
     ///
     /// let ranks = NumberRange::new(2, 8).expect("a range");
     /// let fastest = [(64, "bruck"), (4096, "ring")];
-    /// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+    /// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).ok()));
     /// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
     /// assert!(TuningTable::new(lines).is_ok());
     /// ```
@@ -293,6 +293,7 @@ pub enum TuningTableError {
 }
 
 /// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
+/// `None`: the selected one is fast enough, and has no line.
 ///
 /// ```
 /// use unisono::environment::Override;
@@ -301,23 +302,26 @@ pub enum TuningTableError {
 ///
 /// let ranks = NumberRange::new(2, 8).expect("a range");
 /// let fastest = [(64, "bruck"), (4096, "ring")];
-/// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).expect("known")));
+/// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).ok()));
 /// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
 /// assert_eq!(lines.len(), 2);
 /// ```
 pub fn lines_from_fastest(
     (carrier, sharing): (Carrier, Option<NumberRange>),
     ranks: NumberRange,
-    quickest: &[(u64, Override)],
+    fastest: &[(u64, Option<Override>)],
 ) -> Vec<TuningLine> {
     let mut lines: Vec<TuningLine> = Vec::new();
     let mut least = 0;
-    for (n, (bytes, wanted)) in quickest.iter().enumerate() {
-        let most = quickest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
-        match lines.last_mut() {
-            Some(last) if last.algorithm == *wanted => last.bytes.max = most,
-            _ => {
-                let line = |bytes| TuningLine { carrier, sharing, ranks, bytes, algorithm: *wanted };
+    for (n, (bytes, algorithm)) in fastest.iter().enumerate() {
+        let most = fastest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
+        match (algorithm, lines.last_mut()) {
+            (None, _) => {}
+            (Some(same), Some(last)) if last.algorithm == *same && last.bytes.max.checked_add(1) == Some(least) => {
+                last.bytes.max = most;
+            }
+            (Some(algorithm), _) => {
+                let line = |bytes| TuningLine { carrier, sharing, ranks, bytes, algorithm: *algorithm };
                 lines.extend(NumberRange::new(least, most).map(line));
             }
         }
@@ -431,16 +435,20 @@ mod tests {
 
     #[test]
     fn adjacent_sizes_share_a_line() {
-        let wanted = |text| Override::new(CollectiveKind::Allreduce, text).expect("good");
+        let wanted = |text| Override::new(CollectiveKind::Allreduce, text).ok();
         let ranks = NumberRange::new(4, 4).expect("a span");
-        let quickest =
-            [(8, wanted("doubling")), (1024, wanted("doubling")), (8192, wanted("knomial")), (1 << 20, wanted("ring"))];
-        let said: Vec<String> =
-            lines_from_fastest((Carrier::Udp, None), ranks, &quickest).iter().map(TuningLine::to_string).collect();
+        let lines = |fastest: &[(u64, Option<Override>)]| -> Vec<String> {
+            lines_from_fastest((Carrier::Udp, None), ranks, fastest).iter().map(TuningLine::to_string).collect()
+        };
+        let (doubling, ring) = (wanted("doubling"), wanted("ring"));
+        let fastest = [(8, doubling), (1024, doubling), (8192, wanted("knomial")), (1 << 20, ring)];
         assert_eq!(
-            said,
+            lines(&fastest),
             ["udp allreduce 4 0-2896 doubling", "udp allreduce 4 2897-92681 knomial", "udp allreduce 4 92682- ring",]
         );
+        // Sizes at which the selected algorithm is fast enough have none.
+        let fastest = [(8, None), (1024, ring), (8192, None), (1 << 20, ring)];
+        assert_eq!(lines(&fastest), ["udp allreduce 4 91-2896 ring", "udp allreduce 4 92682- ring"]);
         assert_eq!(lines_from_fastest((Carrier::Udp, None), ranks, &[]), []);
     }
 

@@ -35,6 +35,9 @@ enum Action {
     Info(Box<info::Options>),
     /// Measure latency, bandwidth, collectives and more: run it as the program of `unisono run`
     Bench(unisono_bench::Options),
+    /// Measure the algorithms of the collectives of a job, and print a table for --tuning of those that are faster than
+    /// the selected ones
+    Tune(unisono_bench::tune::Options),
     /// Start the ranks of this host for a launcher on another host
     #[command(hide = true)]
     Agent,
@@ -68,6 +71,10 @@ fn main() -> ExitCode {
         Action::Bench(options) => match unisono_bench::run(options) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => fail(&"the received data differ from the sent data", 1),
+            Err(error) => fail(&error, 1),
+        },
+        Action::Tune(options) => match unisono_bench::tune::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },
         Action::StandIn(options) => match run::run_proxy(&options) {

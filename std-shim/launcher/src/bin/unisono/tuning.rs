@@ -43,7 +43,7 @@ pub(crate) struct Overrides {
     /// One of dissemination or ring [default: automatic]
     #[arg(long, value_name = ALGORITHM, value_parser = of(CollectiveKind::Exscan))]
     exscan: Option<Override>,
-    /// File with a table of measurements, as `unisono bench tune` prints it; it selects where no option does [default:
+    /// File with a table of measurements, as `unisono tune` writes it; it selects where no option does [default:
     /// the built-in table]
     #[arg(long, value_name = "FILE")]
     tuning: Option<String>,
