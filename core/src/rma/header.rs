@@ -167,7 +167,8 @@ pub enum RmaMessage {
     Done,
     /// Answer: nothing was executed.
     Refused {
-        /// The region that the refused writes named, or [`SEVERAL`]; 0 with an answer.
+        /// The [digest](super::region::RKey::digest) of the region that the refused writes named, or [`SEVERAL`]; 0 with an
+        /// answer.
         region: u16,
         /// Why.
         reason: Refusal,

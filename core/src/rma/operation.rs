@@ -126,7 +126,7 @@ pub enum RmaError {
         reason: Refusal,
         /// Number of refused messages.
         count: u32,
-        /// Their region at the target; `None`: they named several.
+        /// The digest of their region; `None`: they named several.
         region: Option<u16>,
     },
     /// The answer was too short.

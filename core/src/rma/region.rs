@@ -5,6 +5,7 @@ use bitflags::bitflags;
 use crate::ids::RemoteKey;
 use crate::list::List;
 use crate::pool::Pool;
+use crate::rma::header::SEVERAL;
 use crate::span::Region as Memory;
 use crate::span::Span;
 
@@ -63,6 +64,19 @@ pub struct RKey {
     pub index: u16,
     /// 64 random bits, of this registration alone.
     pub key: RemoteKey,
+}
+
+impl RKey {
+    /// What names the region in a report of refused writes: 16 bits of its key, so that reports of a key that was good
+    /// once, or never, are not taken for those of a later region with its index. Never [`SEVERAL`].
+    pub const fn digest(&self) -> u16 {
+        let RemoteKey(key) = self.key;
+        let half = key ^ key >> 32;
+        match (half ^ half >> 16) as u16 {
+            SEVERAL => 0,
+            digest => digest,
+        }
+    }
 }
 
 /// The memory that a request names.

@@ -41,7 +41,7 @@ pub struct RequesterState {
     /// The request that found no entry, and the latest flush.
     busy: u32,
     flush: u32,
-    /// Refused writes that were not reported: the first one, why, their number, and their region or [`SEVERAL`].
+    /// Refused writes that were not reported: the first one, why, their number, and the digest of their region or [`SEVERAL`].
     refused: u32,
     count: u32,
     region: u16,
@@ -220,7 +220,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
                         place(Span { bytes: payload, ..to }, header::WRITE)
                     }
                     Err(reason) => {
-                        self.refuse_write(from, operation, at.region.index, reason);
+                        self.refuse_write(from, operation, at.region.digest(), reason);
                         Arrival::Nothing
                     }
                 }

@@ -291,6 +291,10 @@ fn attributed(world: &World) -> Outcome {
     let window = world.allocate_window(64)?;
     let [a, b, c] = [import(world, &first)?, import(world, &good)?, import(world, &second)?];
     let (a, b, c) = (&a[next], &b[next], &c[next]);
+    let mut forged = [0_u8; size_of::<RKey>()];
+    forged.copy_from_slice(keys(world, &good)?[next].as_bytes());
+    forged[0] ^= 1;
+    let forged = world.import_region(&RKey::read_from_bytes(&forged).expect("as long"))?;
     let refused = Err(WindowError::NoRight(a.rank()));
     let put = |there: &RemoteRegion| there.put(&[1_u64], 0);
     // On this rank's own memory the put itself fails.
@@ -304,6 +308,10 @@ fn attributed(world: &World) -> Outcome {
         let flushed = [c.flush(), a.flush()];
         check(flushed == [refused; 2], &format!("each refused put fails its flush: {flushed:?}"))?;
         check(b.flush() == Ok(()), "and no other")?;
+        put(&forged).and_then(|()| put(b))?;
+        let flushed = [b.flush(), forged.flush()];
+        let expected = [Ok(()), Err(WindowError::Revoked(a.rank()))];
+        check(flushed == expected, &format!("nor does another key of the same region: {flushed:?}"))?;
         for _ in 0..100 {
             put(a)?;
             let flushed = thread::scope(|scope| {

@@ -484,8 +484,8 @@ impl Process {
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end, is_flush });
         if matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request)) {
             let used = self.remote_access.target_use(window, to.0);
-            if !used.regions.contains(&at.region.index) {
-                used.regions.push(at.region.index);
+            if !used.regions.contains(&at.region.digest()) {
+                used.regions.push(at.region.digest());
             }
             // An adapter may yet leave it to a request.
             used.has_written |= end == CallEnd::Request;
