@@ -12,6 +12,7 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::collective::CollectiveError;
 use unisono::{Communicator, Rank, World};
+use unisono_core::collective::CollectiveKind;
 use unisono_tests::collectives::{Collective, RoundError, Rounds};
 use unisono_tests::harness::job::{Job, Leftovers, now, processes};
 use unisono_tests::harness::report::{Limit, Report, quantile};
@@ -88,6 +89,38 @@ enum Work {
     Collectives,
     /// Locks, puts, gets, updates and fences of a window.
     Windows,
+    /// Broadcasts by multicast, and barriers and allreduces by token trees that release by multicast.
+    Multicast,
+}
+
+impl Work {
+    /// The collectives that ranks loop over, if any.
+    fn collectives(self) -> Vec<Collective> {
+        let mut all = Collective::all();
+        match self {
+            Self::Collectives => {}
+            Self::Windows => all.clear(),
+            Self::Multicast => all.retain(|one| {
+                use CollectiveKind::{Allreduce, Barrier, Broadcast};
+                matches!(one.kind, Allreduce | Barrier | Broadcast)
+            }),
+        }
+        all
+    }
+
+    const fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Collectives | Self::Windows => &[],
+            Self::Multicast => &[
+                "--broadcast",
+                "multicast",
+                "--barrier",
+                "token-tree:release=multicast",
+                "--allreduce",
+                "token-tree:release=multicast",
+            ],
+        }
+    }
 }
 
 impl Means {
@@ -129,6 +162,7 @@ const MOMENTS: [(&str, Moment); 4] = [
 struct Run {
     number: usize,
     means: Means,
+    work: Work,
     moment: Moment,
     /// `None`: one-sided operations.
     collective: Option<Collective>,
@@ -150,7 +184,7 @@ impl Run {
     }
 
     /// What survivors say they were doing.
-    fn work(self) -> &'static str {
+    fn doing(self) -> &'static str {
         self.collective.map_or(WINDOWS, |collective| collective.kind.name())
     }
 }
@@ -165,7 +199,7 @@ fn main() -> ExitCode {
 
 fn plan(options: &Options) -> Vec<Run> {
     let mut random = fastrand::Rng::with_seed(options.seed);
-    let (mut runs, all) = (Vec::new(), Collective::all());
+    let (mut runs, all) = (Vec::new(), options.work.collectives());
     let few = options.runs.div_ceil(10);
     // Of four; to wait for silence takes time.
     let silent = if options.means == Means::Shm { 2 } else { 1 };
@@ -176,10 +210,11 @@ fn plan(options: &Options) -> Vec<Run> {
             runs.push(Run {
                 number: 0,
                 means: options.means,
+                work: options.work,
                 moment,
                 // A prime stride, so that few runs cover many kinds, too.
-                collective: (options.work == Work::Collectives).then(|| all[i * 7 % all.len()]),
-                bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1) % SIZES.len()],
+                collective: (i * 7).checked_rem(all.len()).and_then(|place| all.get(place).copied()),
+                bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1).max(1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
                 ranks,
                 policy: if random.u8(0..4) < silent { "silent" } else { "tell" },
@@ -260,6 +295,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     let assembly = format!("{}s", ASSEMBLY.as_secs());
     let mut options = vec!["-n", &ranks, "--on-death", run.policy, "--progress", run.progress];
     options.extend(run.means.options());
+    options.extend(run.work.options());
     if run.moment == Moment::Joining {
         options.extend(["--assembly", &assembly]);
     }
@@ -291,7 +327,7 @@ fn amid(run: Run, job: &Job) -> Result<Vec<f64>, String> {
     kill_process(members[run.victim], Signal::KILL).map_err(|error| error.to_string())?;
     let reports = collect_reports(run, job, Instant::now() + 5 * run.bound(), |words| match *words {
         ["reported", rank, of, name, at] => {
-            if of != run.victim.to_string() || name != run.work() {
+            if of != run.victim.to_string() || name != run.doing() {
                 return Err(format!("rank {rank} reports rank {of} missing in {name}"));
             }
             Ok((rank.parse().ok(), at.parse::<u128>().map_or(f64::NAN, |at| at.saturating_sub(began) as f64 / 1e6)))
