@@ -68,8 +68,8 @@ pub(super) struct GroupSockets {
     pub(super) joined: Vec<GroupSocket>,
     /// The socket that is polled first next time.
     pub(super) next: usize,
-    /// How many datagrams of groups may go before what was taken from the queue of this member's own datagrams.
-    pub(super) before: u32,
+    /// Datagrams of groups that may still go before what was taken from the queue of this member's own datagrams.
+    pub(super) budget: u32,
     pub(super) local: IpAddr,
     pub(super) receive_buffer: u32,
     pub(super) gro: bool,
@@ -84,23 +84,39 @@ impl GroupSockets {
         pool: &mut ReceivePool,
         counters: &UdpCounters,
     ) -> Option<Slot> {
-        if self.before == 0 && queue.is_drained() {
-            queue.take(pool, counters);
-            self.before = IN_A_ROW;
+        if self.budget == 0 && queue.is_drained() {
+            self.take(queue, pool, counters);
         }
-        if self.before > 0 {
+        if self.budget > 0 {
             for _ in 0..self.joined.len() {
                 let joined = self.joined.get_mut(self.next);
-                let slot = joined.and_then(|joined| pool.next_to_the_last(&mut joined.batch, &joined.socket, counters));
+                let slot = joined.and_then(|joined| pool.next_until_empty(&mut joined.batch, &joined.socket, counters));
                 if slot.is_some() {
-                    self.before -= 1;
+                    self.budget -= 1;
+                    // A group that is never empty leaves the next turn to another one.
+                    self.next = (self.next + usize::from(self.budget == 0)) % self.joined.len();
                     return slot;
                 }
                 self.next = (self.next + 1) % self.joined.len();
             }
-            self.before = 0;
+            self.budget = 0;
         }
-        if queue.is_drained() { None } else { queue.receive(pool, counters) }
+        queue.receive_taken(pool, counters)
+    }
+
+    /// Whether there may be something to receive. Takes what has arrived in the queue from the kernel.
+    pub(super) fn poll(&mut self, queue: &mut SocketQueue, pool: &mut ReceivePool, counters: &UdpCounters) -> bool {
+        if queue.is_drained() {
+            self.take(queue, pool, counters);
+        }
+        !queue.is_drained() || self.joined.iter_mut().any(|group| pool.poll(&mut group.batch, &group.socket, counters))
+    }
+
+    fn take(&mut self, queue: &mut SocketQueue, pool: &mut ReceivePool, counters: &UdpCounters) {
+        queue.take(pool, counters);
+        // What is in the queue now may have been sent after more to a group of which a batch is being handed out.
+        self.joined.iter_mut().for_each(|joined| joined.batch.expect_more());
+        self.budget = IN_A_ROW;
     }
 }
 

@@ -159,7 +159,7 @@ impl Udp {
             groups: GroupSockets {
                 joined: Vec::new(),
                 next: 0,
-                before: 0,
+                budget: 0,
                 local: options.local,
                 receive_buffer: options.receive_buffer,
                 gro: gso,
@@ -273,15 +273,13 @@ impl Udp {
     /// Whether there may be something to [`receive`](Device::receive): at most one system call per rail, and one per
     /// group. With fault injection it always returns true, since the faulty link counts idle calls of `receive`.
     pub fn poll(&mut self, lane: DeviceQueue) -> bool {
-        let queue = match lane {
-            DeviceQueue::Polled => &mut self.polled,
-            DeviceQueue::Interrupt => &mut self.interrupt,
-        };
         self.faulty
-            || queue.poll(&mut self.pool, &self.counters)
-            || lane == DeviceQueue::Polled && {
-                let mut groups = self.groups.joined.iter_mut();
-                groups.any(|joined| self.pool.poll(&mut joined.batch, &joined.socket, &self.counters))
+            || match lane {
+                DeviceQueue::Polled if self.groups.joined.is_empty() => {
+                    self.polled.poll(&mut self.pool, &self.counters)
+                }
+                DeviceQueue::Polled => self.groups.poll(&mut self.polled, &mut self.pool, &self.counters),
+                DeviceQueue::Interrupt => self.interrupt.poll(&mut self.pool, &self.counters),
             }
     }
 

@@ -101,6 +101,11 @@ impl SocketQueue {
         None
     }
 
+    /// The next datagram that was taken from the kernel.
+    pub(super) fn receive_taken(&mut self, pool: &mut ReceivePool, counters: &UdpCounters) -> Option<Slot> {
+        self.rails.iter_mut().find_map(|rail| pool.next_checked(&mut rail.batch, counters))
+    }
+
     /// Takes a batch of each rail from the kernel. What was taken before must have been handed out.
     pub(super) fn take(&mut self, pool: &mut ReceivePool, counters: &UdpCounters) {
         self.rails.iter_mut().for_each(|rail| pool.take(&mut rail.batch, &rail.socket, counters));

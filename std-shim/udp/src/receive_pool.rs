@@ -131,6 +131,11 @@ impl Batch {
         (self.request, self.full) = (1, false);
     }
 
+    /// More may have arrived since the last call.
+    pub(super) fn expect_more(&mut self) {
+        self.full |= !self.filled.is_empty();
+    }
+
     /// Whether a datagram waits here, or may wait in the kernel.
     pub(super) fn may_have_more(&self) -> bool {
         !self.is_drained() || self.full
@@ -203,7 +208,7 @@ impl ReceivePool {
     }
 
     /// As [`next`](Self::next), but asks the kernel again after a full batch of one message, too.
-    pub(super) fn next_to_the_last(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> Option<Slot> {
+    pub(super) fn next_until_empty(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) -> Option<Slot> {
         let slot = self.next(lane, socket, tally);
         if slot.is_some() || !lane.full {
             return slot;
@@ -236,7 +241,7 @@ impl ReceivePool {
     }
 
     /// The next datagram of the batch with a correct checksum. If there is none, the batch is empty afterwards.
-    fn next_checked(&mut self, lane: &mut Batch, tally: &UdpCounters) -> Option<Slot> {
+    pub(super) fn next_checked(&mut self, lane: &mut Batch, tally: &UdpCounters) -> Option<Slot> {
         while lane.checked.is_empty() && lane.next.0 < lane.filled.len() {
             self.check(lane, tally);
         }

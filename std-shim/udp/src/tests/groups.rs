@@ -46,6 +46,9 @@ fn a_datagram_to_one_member_overtakes_none_to_its_group() {
             let wanted = to_all + 3;
             pair.send(Destination::Group(GROUP), 0..to_all);
             pair.send(PeerId(1).into(), to_all..wanted);
+            if to_all % 2 == 1 {
+                assert!(pair.devices[1].poll(POLLED));
+            }
             let got = pair.receive(POLLED, wanted as usize);
             let numbers = got.into_iter().map(|(slot, _)| {
                 let number = number(&pair.devices[1], slot);
@@ -54,6 +57,38 @@ fn a_datagram_to_one_member_overtakes_none_to_its_group() {
             });
             assert_eq!(numbers.collect::<Vec<_>>(), (0..wanted).collect::<Vec<_>>(), "gso {gso}");
         }
+    }
+}
+
+/// Amid a batch of the group, more arrives for both.
+#[test]
+fn a_datagram_to_one_member_overtakes_none_that_came_amid_a_batch() {
+    for gso in [true, false] {
+        let mut pair = Pair::with_group(&Options { gso, ..options("127.0.0.1") });
+        let receive = |pair: &mut Pair| {
+            let slot = pair.devices[1].receive(POLLED)?.slot();
+            let number = number(&pair.devices[1], slot);
+            pair.devices[1].release(slot);
+            Some(number)
+        };
+        let end = Instant::now() + Duration::from_secs(1);
+        let mut numbers = Vec::new();
+        // After many the next batch may have many, and is not full.
+        pair.send(Destination::Group(GROUP), 0..40);
+        while numbers.len() < 40 && Instant::now() < end {
+            numbers.extend(receive(&mut pair));
+        }
+        pair.send(Destination::Group(GROUP), 40..43);
+        while numbers.len() < 41 && Instant::now() < end {
+            numbers.extend(receive(&mut pair));
+        }
+        pair.send(Destination::Group(GROUP), 43..44);
+        pair.send(PeerId(1).into(), 44..45);
+        assert!(pair.devices[1].poll(POLLED));
+        while numbers.len() < 45 && Instant::now() < end {
+            numbers.extend(receive(&mut pair));
+        }
+        assert_eq!(numbers, (0..45).collect::<Vec<_>>(), "gso {gso}");
     }
 }
 
