@@ -212,7 +212,7 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
     pub(super) fn poll_repair(
         &mut self,
         extent: Extent<BITS>,
-        may_multicast: bool,
+        may_multicast: impl Fn(Psn<BITS>) -> bool,
         has: impl Fn(Psn<BITS>) -> bool,
     ) -> Option<(Psn<BITS>, Audience)> {
         let (rank, psn) = Self::ranks().find_map(|rank| {
@@ -222,7 +222,7 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
             Some((rank, psn))
         })?;
         let lacking = Self::ranks().filter(|rank| self.wants(*rank, psn)).count();
-        let is_common = may_multicast && lacking > 1 && lacking.saturating_mul(2) >= self.children().count();
+        let is_common = may_multicast(psn) && lacking > 1 && lacking.saturating_mul(2) >= self.children().count();
         for other in Self::ranks().filter(|other| is_common || *other == rank) {
             if let Some(member) = self.record_mut(other) {
                 let bit = psn.since(member.own);

@@ -266,7 +266,7 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         }
         if self.members.topology().is_co_root(self.own) {
             let (extent, this) = (self.extent(), *self);
-            if let Some((psn, to)) = self.members.poll_repair(extent, false, |psn| this.has(psn)) {
+            if let Some((psn, to)) = self.members.poll_repair(extent, |_| false, |psn| this.has(psn)) {
                 let segment = Segment { ack_now: true, ..*self.segment(psn)? };
                 return Some(Request { to, body: Body::Segment(segment), is_repair: true });
             }

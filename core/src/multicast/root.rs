@@ -146,7 +146,13 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
     /// The next datagram: repairs, copies for co-roots, new segments, probes.
     pub fn poll_transmit(&mut self, now: T::Instant) -> Option<Request<BITS>> {
         let extent = self.sent();
-        if let Some((psn, to)) = self.members.poll_repair(extent, true, |_| true) {
+        let Self { copies, members, .. } = self;
+        // What multicast has lost twice it may lose always.
+        let may_multicast = |psn: Psn<BITS>| {
+            let copy = copies.get(psn.get() as usize & W.wrapping_sub(1));
+            copy.is_some_and(|copy| copy.resent != Resent::All) || mutant!("lost_to_all_again")
+        };
+        if let Some((psn, to)) = members.poll_repair(extent, may_multicast, |_| true) {
             let copy = self.copy(psn)?;
             copy.resent = copy.resent.max(Resent::Some);
             if to == Audience::Group {

@@ -813,6 +813,11 @@ pub const MODELS: &[CatalogueEntry] = &[
         "one datagram is lost; the co-root's leaf dies"
     ),
     multicast!("multicast-root-death", MulticastOptions { losses: 1, mortal: 1, ..BASIC }, "the root dies"),
+    multicast!(
+        "multicast-deaf",
+        MulticastOptions { goes_deaf: true, ..BASIC },
+        "from some moment on the group gets nothing; two reports at a time"
+    ),
     multicast!("multicast-join", MulticastOptions { losses: 1, joins: true, ..BASIC }, "a member joins; one loss"),
 ];
 
@@ -929,6 +934,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("leaf_stays", "multicast-co-root-death"),
     ("dead_member_awaited", "multicast-co-root-death"),
     ("root_death_ignored", "multicast-root-death"),
+    ("lost_to_all_again", "multicast-deaf"),
     ("joiner_unprobed", "multicast-join"),
     ("joins_at_edge", "multicast-join"),
 ];

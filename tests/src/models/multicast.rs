@@ -40,12 +40,23 @@ pub struct MulticastOptions {
     pub mortal: u8,
     /// The last member is no founder: it joins at any moment.
     pub joins: bool,
+    /// From any moment on the network delivers nothing to the group. The root may handle two reports at a time.
+    pub goes_deaf: bool,
 }
 
 impl MulticastOptions {
     /// All four messages without faults, acknowledged like this.
     pub const fn new(mode: AckMode) -> Self {
-        Self { mode, ack_every: 1, messages: MESSAGES, losses: 0, early_timeouts: 0, mortal: 0, joins: false }
+        Self {
+            mode,
+            ack_every: 1,
+            messages: MESSAGES,
+            losses: 0,
+            early_timeouts: 0,
+            mortal: 0,
+            joins: false,
+            goes_deaf: false,
+        }
     }
 }
 
@@ -91,6 +102,9 @@ pub struct State {
     losses: u8,
     early_timeouts: u8,
     dead: Option<u8>,
+    is_deaf: bool,
+    /// Messages that the root has sent to all again, as bits.
+    sent_again: u8,
     broken: Option<&'static str>,
 }
 
@@ -101,6 +115,8 @@ pub enum Action {
     Send(u8),
     /// A datagram arrives.
     Deliver(usize),
+    /// Two reports arrive at the root before it sends anything.
+    DeliverBoth(usize, usize),
     /// A datagram gets lost.
     Lose(usize),
     /// The root's timer fires.
@@ -111,6 +127,8 @@ pub enum Action {
     Crash(u8),
     /// A member learns of the failed one.
     Report(u8),
+    /// The network stops delivering to the group.
+    Deafen,
 }
 
 impl MulticastStream {
@@ -128,9 +146,18 @@ impl MulticastStream {
             (Body::Segment(segment), _) => state.members[usize::from(from) - 1].ring[segment.psn.get() as usize % W],
             _ => 0,
         };
+        if request.is_repair && request.to == Audience::Group {
+            if state.sent_again & 1 << payload != 0 {
+                state.broken =
+                    Some("what was lost although it was sent to all again goes to each member that lacks it");
+            }
+            state.sent_again |= 1 << payload;
+        }
         for to in 0..N as u8 {
             let is_receiver = match request.to {
-                Audience::Group => to != from && (to == 0 || state.members[usize::from(to) - 1].has_joined),
+                Audience::Group => {
+                    to != from && !state.is_deaf && (to == 0 || state.members[usize::from(to) - 1].has_joined)
+                }
                 Audience::Member(rank) => rank.0 == u32::from(to),
             };
             let datagram = InFlight { from, to, body: request.body, payload, is_repair: request.is_repair };
@@ -169,6 +196,12 @@ impl MulticastStream {
     }
 
     fn deliver(&self, state: &mut State, index: usize) {
+        let to = Self::hand_over(state, index);
+        self.poll(state, to);
+    }
+
+    /// Hands a datagram to its receiver, which it returns.
+    fn hand_over(state: &mut State, index: usize) -> u8 {
         let InFlight { from, to, body, payload, .. } = state.network.remove(index);
         if to == 0 {
             if let Body::Report(report) = &body {
@@ -186,7 +219,7 @@ impl MulticastStream {
                 Body::Probe(probe) => member.machine.handle_probe(probe),
             }
         }
-        self.poll(state, to);
+        to
     }
 
     fn report(&self, state: &mut State, rank: u8) {
@@ -270,6 +303,8 @@ impl Model for MulticastStream {
             losses: 0,
             early_timeouts: 0,
             dead: None,
+            is_deaf: false,
+            sent_again: 0,
             broken: None,
         }
     }
@@ -290,8 +325,15 @@ impl Model for MulticastStream {
                 actions.push(Action::Join);
             }
         }
+        if self.options.goes_deaf && !state.is_deaf {
+            actions.push(Action::Deafen);
+        }
         for (index, datagram) in state.network.iter().enumerate() {
             actions.push(Action::Deliver(index));
+            if self.options.goes_deaf && datagram.to == 0 {
+                let others = state.network.iter().enumerate().take(index).filter(|(_, other)| other.to == 0);
+                actions.extend(others.map(|(other, _)| Action::DeliverBoth(other, index)));
+            }
             if state.losses < self.options.losses || state.dead == Some(datagram.from) {
                 actions.push(Action::Lose(index));
             }
@@ -323,6 +365,10 @@ impl Model for MulticastStream {
                 self.poll(&mut next, 0);
             }
             Action::Deliver(index) => self.deliver(&mut next, index),
+            Action::DeliverBoth(first, second) => {
+                Self::hand_over(&mut next, second);
+                self.deliver(&mut next, first);
+            }
             Action::Lose(index) => {
                 let lost = next.network.remove(index);
                 next.losses += u8::from(next.dead != Some(lost.from));
@@ -331,7 +377,7 @@ impl Model for MulticastStream {
                 // A joiner drops what arrives before the first probe.
                 let founders = next.members.iter().take(self.config.topology.founders as usize - 1);
                 let has_gap = founders.into_iter().any(|member| member.machine.has_gap());
-                if has_gap && next.network.is_empty() && next.losses <= 1 && next.dead.is_none() {
+                if has_gap && next.network.is_empty() && next.losses <= 1 && next.dead.is_none() && !next.is_deaf {
                     next.broken = Some("a gap that was noticed waits for no timer");
                 }
                 next.early_timeouts += u8::from(!next.network.is_empty());
@@ -349,6 +395,7 @@ impl Model for MulticastStream {
                 next.network.retain(|datagram| datagram.to != rank);
             }
             Action::Report(rank) => self.report(&mut next, rank),
+            Action::Deafen => next.is_deaf = true,
         }
         Self::drop_stale(&mut next);
         next.network.sort_unstable_by_key(|datagram| {
@@ -390,6 +437,6 @@ impl Model for MulticastStream {
 
     /// Nobody has to die or join, and nothing has to be lost.
     fn counts(&self, action: &Action) -> bool {
-        !matches!(action, Action::Crash(_) | Action::Join | Action::Lose(_))
+        !matches!(action, Action::Crash(_) | Action::Join | Action::Lose(_) | Action::Deafen)
     }
 }
