@@ -90,6 +90,11 @@ impl<T: Time, const N: usize> GroupTest<T, N> {
         }
     }
 
+    /// Whether a member has answered.
+    pub fn has_answers(&self) -> bool {
+        self.members.contains(&Member::Answered)
+    }
+
     /// Nothing is expected of a member any more.
     pub fn handle_failed(&mut self, now: T::Instant, rank: Rank) {
         if let Some(member) = self.members.get_mut(rank.0 as usize) {
@@ -159,11 +164,13 @@ mod tests {
         test.handle_joined(0, Rank(0));
         test.handle_joined(0, Rank(1));
         assert!(test.state() == TestState::Joining && !test.poll_transmit() && test.poll_timeout().is_none());
+        assert!(!test.has_answers());
         test.handle_joined(5, Rank(2));
         assert!(test.state() == TestState::Testing && test.poll_transmit() && !test.poll_transmit());
         test.handle_answer(6, Rank(2));
         test.handle_answer(6, Rank(2));
         assert_eq!(test.state(), TestState::Testing, "an answer from before it joined does not count");
+        assert!(test.has_answers());
         test.handle_answer(7, Rank(0));
         assert!(test.state() == TestState::Passed && test.poll_timeout().is_none());
         test.handle_refused(Rank(2));

@@ -58,7 +58,8 @@ impl Process {
         let number = |rank: Rank| members.number(rank).map(|number| Member(number.0));
         let (root, own) = (number(of.members.world_rank(Rank(caller.0))?)?, number(self.rank)?);
         let name = StreamName { context, generation: of.generation, caller, members, root, own };
-        let stream = self.make_stream(&name);
+        let is_filtered = own == root && self.collectives.multicast.is_filtered;
+        let stream = if is_filtered { None } else { self.make_stream(&name) };
         let is_usable = stream.is_some();
         tracing::debug!(context, root = caller.0, is_usable, "multicast group");
         Some(self.collectives.multicast.add(now, name, stream))
@@ -115,13 +116,11 @@ impl Process {
         if joined == Err(GroupError::Full)
             && let Some(unused) = multicast.unused_group()
         {
-            let left = datagrams.device.leave(GroupId(unused));
-            tracing::debug!(context = unused, ?left, "left its group");
-            multicast.joined.retain(|other| *other != unused);
-            joined = datagrams.device.join_at(group, address);
+            self.leave_unused(unused);
+            joined = self.datagrams.device.join_at(group, address);
         }
         joined.inspect_err(|error| tracing::debug!(%error, "multicast is not used")).ok()?;
-        multicast.joined.push(context);
+        self.collectives.multicast.joined.push(context);
         Some(())
     }
 
@@ -191,7 +190,11 @@ impl Process {
         let number = of.member(from);
         match (&mut of.part, message.body) {
             (Part::Member { scheduled, .. }, GroupBody::Scheduled(sequence)) => *scheduled = Some(sequence),
-            (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => *is_always_scheduled = true,
+            (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => {
+                *is_always_scheduled = true;
+                self.notify_root(i);
+                self.drop_unused(i);
+            }
             (Part::Root { test, .. }, GroupBody::Joined) => {
                 number.into_iter().for_each(|number| test.handle_joined(now, number));
             }
@@ -211,9 +214,13 @@ impl Process {
             if is_its
                 && of.name.own == of.name.root
                 && let Some(member) = of.member(from)
-                && let Some(stream) = &mut of.stream
             {
-                stream.machine.handle_failed(now, member);
+                if let Some(stream) = &mut of.stream {
+                    stream.machine.handle_failed(now, member);
+                }
+                if let Part::Root { test, .. } = &mut of.part {
+                    test.handle_failed(now, member);
+                }
             }
         }
     }
@@ -222,10 +229,14 @@ impl Process {
     pub(super) fn advance_test(&mut self, now: u64, i: usize) {
         let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
         let Part::Root { test, has_reported, .. } = &mut of.part else { return };
+        let was_testing = test.state() == TestState::Testing;
         test.handle_timeout(now);
         if test.state() == TestState::Failed && !core::mem::replace(has_reported, true) {
             tracing::debug!(context = of.name.context, "the multicast group is not usable");
-            return self.notify_members(i, GroupBody::AlwaysScheduled);
+            let is_filtered = was_testing && !test.has_answers();
+            self.collectives.multicast.is_filtered |= is_filtered;
+            self.notify_members(i, GroupBody::AlwaysScheduled);
+            return self.drop_unused(i);
         }
         if !test.poll_transmit() {
             return;
@@ -237,6 +248,26 @@ impl Process {
             token.post(&transmit, None);
             device.flush(DeviceQueue::Polled);
         }
+    }
+
+    /// Drops the stream of broadcasts that schedules execute from now on: every member has what its root sent.
+    fn drop_unused(&mut self, i: usize) {
+        if let Some(stream) = self.collectives.multicast.take_stream(i) {
+            self.collectives.scratch.release(stream.ring, self.transport.regions.get_mut());
+        }
+        let context = self.collectives.multicast.streams.get(i).map(|of| of.name.context);
+        context.into_iter().for_each(|context| self.leave_unused(context));
+    }
+
+    /// Leaves the group of a context if no stream and no tree uses it.
+    fn leave_unused(&mut self, context: u32) {
+        let multicast = &mut self.collectives.multicast;
+        if multicast.uses_group(context) || !multicast.joined.contains(&context) {
+            return;
+        }
+        let left = self.datagrams.device.leave(GroupId(context));
+        tracing::debug!(context, ?left, "left its group");
+        multicast.joined.retain(|other| *other != context);
     }
 
     /// Drops a stream that is over here, and reports that to its root.

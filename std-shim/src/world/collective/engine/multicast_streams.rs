@@ -36,6 +36,8 @@ pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) now: u64,
     /// Whether a stream has something to do.
     pub(in crate::world) has_work: bool,
+    /// Multicasts of this rank have reached no member of a group: it tests no other one.
+    pub(in crate::world) is_filtered: bool,
     /// The first deadline of a stream.
     pub(in crate::world) deadline: Option<u64>,
     /// Counters of streams that are over, and datagrams of none.
@@ -155,6 +157,13 @@ impl MulticastStreams {
         self.releases.remove(context);
     }
 
+    /// Takes the stream of a root's broadcasts, which schedules execute from now on.
+    pub(in crate::world) fn take_stream(&mut self, i: usize) -> Option<GroupStream> {
+        let stream = self.streams.get_mut(i)?.stream.take()?;
+        self.past = sum(&self.past, stream.machine.counters());
+        Some(stream)
+    }
+
     /// Takes a stream that is over at this rank: one of another root, or one that all members have received.
     pub(in crate::world) fn take_stale(&mut self) -> Option<RootedStream> {
         let place = self.streams.iter().position(|of| of.is_stale && of.is_idle())?;
@@ -167,8 +176,13 @@ impl MulticastStreams {
 
     /// A group that no stream and no tree uses.
     pub(in crate::world) fn unused_group(&self) -> Option<u32> {
-        let has_stream = |context: u32| self.streams.iter().any(|of| of.name.context == context && of.stream.is_some());
-        self.joined.iter().copied().find(|context| !has_stream(*context) && !self.releases.uses(*context))
+        self.joined.iter().copied().find(|context| !self.uses_group(*context))
+    }
+
+    /// Whether a stream or a tree uses the group of a context.
+    pub(in crate::world) fn uses_group(&self, context: u32) -> bool {
+        let mut streams = self.streams.iter().filter(|of| of.name.context == context);
+        streams.any(|of| of.stream.is_some()) || self.releases.uses(context)
     }
 
     /// Whether all that was sent has arrived.
