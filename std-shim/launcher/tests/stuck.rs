@@ -17,6 +17,8 @@ use unisono::{AnyRequest, Failure, Rank, Tag, World, wait_all, wait_any};
 
 /// The exit code of a job that would otherwise hang forever.
 const HANGS: i32 = 7;
+/// Bytes of a broadcast that takes longer than the time after which ranks count as stuck.
+const LONG: usize = 256 << 20;
 /// Over shared memory, datagrams, and both, and where waiting ranks ask for what multicasts may have lost.
 const MEANS: [&str; 4] = [
     "--device shm",
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             Some("thread_computes") => thread_computes(&world),
             Some("cut_off") => return cut_off(&world),
             Some("late") => late(&world),
+            Some("long_broadcast") => long_broadcast(&world),
             part => panic!("{part:?} is no part"),
         }
         world.finish().expect("a good end");
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("ranks_that_wait_for_each_other_are_reported_once", ranks_that_wait_for_each_other_are_reported_once),
         ("ranks_that_may_continue_are_not_reported", ranks_that_may_continue_are_not_reported),
+        ("a_long_broadcast_by_multicast_is_not_reported", a_long_broadcast_by_multicast_is_not_reported),
         ("an_unreachable_peer_fails_in_every_mode", an_unreachable_peer_fails_in_every_mode),
         ("a_computing_peer_is_reachable", a_computing_peer_is_reachable),
     ])
@@ -106,6 +110,20 @@ fn ranks_that_may_continue_are_not_reported() {
         expect(&output, 0, &[]);
         assert_eq!(reports(&output), [""; 0], "{means} {part}");
     });
+}
+
+fn a_long_broadcast_by_multicast_is_not_reported() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let options = format!("--broadcast multicast --stuck 100ms --stats-file {}", file.path().display());
+    let output = run(&format!("-n 3 --device udp {options}"), "long_broadcast");
+    expect(&output, 0, &[]);
+    assert_eq!(reports(&output), [""; 0]);
+    let text = std::fs::read_to_string(file.path()).expect("the statistics");
+    let sent = text.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("an object");
+        line["multicast"]["sent"].as_u64().expect("a number")
+    });
+    assert!(sent.sum::<u64>() >= LONG as u64 >> 13, "by multicast: {text}");
 }
 
 fn an_unreachable_peer_fails_in_every_mode() {
@@ -327,6 +345,17 @@ fn late(world: &World) {
     } else {
         receive(world, Rank(1), 9);
     }
+}
+
+/// A broadcast of some seconds, after one that makes the group usable.
+fn long_broadcast(world: &World) {
+    for _ in 0..50 {
+        world.broadcast_into(&mut [world.rank().0; 16], Rank(0)).expect("a broadcast");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut data = vec![world.rank().0 as u8; LONG];
+    world.broadcast_into(&mut data, Rank(0)).expect("a broadcast");
+    assert!(data.iter().all(|byte| *byte == 0));
 }
 
 /// Two ranks wait for a message and a collective of a third, which waits for a message of one of them.

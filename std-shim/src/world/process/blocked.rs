@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use unisono_core::counters::Counters;
 use unisono_core::ids::PeerId;
+use unisono_core::multicast::StreamCounters;
 use unisono_core::wire::DatagramKind;
 
 use super::Process;
@@ -152,12 +153,15 @@ impl Process {
         }
     }
 
-    /// Changes with every operation and every wait that ends, every step of a collective and every accepted segment.
+    /// Changes with every operation and every wait that ends, every step of a collective and every accepted segment, and
+    /// every new one of a multicast.
     fn progress_counter(&self) -> u64 {
         let Counters { accepted, .. } = &self.datagrams.counters;
         let segments = accepted.get(DatagramKind::Segment as usize).copied().unwrap_or(0);
         let ended = self.collectives.wait_registry.ended();
-        [self.requests.finished(), self.requests.steps(), segments, ended].into_iter().fold(0, u64::wrapping_add)
+        let StreamCounters { sent, placed, .. } = self.collectives.multicast.counters();
+        let all = [self.requests.finished(), self.requests.steps(), segments, ended, sent, placed];
+        all.into_iter().fold(0, u64::wrapping_add)
     }
 
     /// Whether every thread that uses the World waits in a call.
