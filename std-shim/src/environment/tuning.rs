@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
 pub(crate) use multicast::MEMBERS_MAX as MULTICAST_MEMBERS_MAX;
+pub use multicast::MulticastUse;
 use rdma::RdmaOverride;
 pub use rdma::name as rdma_name;
 use tree::TreeOverride;
@@ -525,12 +526,13 @@ impl Tuning {
     /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 4096, grain: 1, order: Order::Any,
     /// #     in_place: false, reduction_id: 0,
     /// # };
-    /// use unisono::environment::tuning::{Carrier, SelectedBy, Tuning};
+    /// use unisono::environment::tuning::{Carrier, MulticastUse, SelectedBy, Tuning};
     ///
     /// let mut tuning = Tuning::default();
-    /// assert_eq!(tuning.multicast(&spec, false, Carrier::Udp, None), None);
+    /// let selected = |tuning: &Tuning| tuning.multicast(&spec, false, Carrier::Udp, None, MulticastUse::Automatic);
+    /// assert_eq!(selected(&tuning), None);
     /// tuning.set_link_speed("1G".parse()?);
-    /// assert_eq!(tuning.multicast(&spec, false, Carrier::Udp, None), Some(SelectedBy::Model));
+    /// assert_eq!(selected(&tuning), Some(SelectedBy::Model));
     /// # Ok::<(), unisono::environment::LinkSpeedError>(())
     /// ```
     pub fn multicast(
@@ -539,18 +541,22 @@ impl Tuning {
         varying: bool,
         carrier: Carrier,
         over: Option<&Subgroups>,
+        allowed: MulticastUse,
     ) -> Option<SelectedBy> {
-        if carrier != Carrier::Udp || multicast::check(plan, varying).is_err() {
+        let is_possible = carrier == Carrier::Udp && multicast::check(plan, varying).is_ok();
+        if !is_possible || allowed == MulticastUse::Unavailable {
             return None;
         }
         match self.wanted(plan, carrier) {
             Some((wanted, reason)) => (wanted.wanted == Wanted::Multicast).then_some(reason),
+            None if allowed == MulticastUse::OnRequest => None,
+            None if built_in().find(carrier, self.sharing(), plan).is_some() => None,
             None => self.multicast_pays(plan, over).then_some(SelectedBy::Model),
         }
     }
 
-    /// Whether multicast is faster than a schedule by the model. Members that are many, or share processors, acknowledge
-    /// too slowly.
+    /// Whether multicast is faster than a schedule by the model. Members that are known to share processors acknowledge too
+    /// slowly.
     fn multicast_pays(&self, plan: &CollectiveSpec, over: Option<&Subgroups>) -> bool {
         let members = over.map_or(plan.size, |over| over.hierarchy().leaders(plan).size);
         if plan.collective != CollectiveKind::Broadcast

@@ -1,7 +1,7 @@
 //! Whether a broadcast by multicast is faster than every schedule, by closed forms.
 //!
-//! The root sends its data once, all members of the group receive them at the same time, and the root handles an
-//! acknowledgement of each.
+//! The root sends its data once, all members of the group receive them at the same time, and the root handles their
+//! acknowledgements.
 
 use super::{LinkModel, choose, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
@@ -10,6 +10,10 @@ use crate::schedule::hierarchy::Hierarchy;
 
 /// The fewest members: one receiver needs no group.
 const MEMBERS_LEAST: u32 = 3;
+/// The shortest data: below, measured schedules are as fast.
+const BYTES_LEAST: usize = 2048;
+/// Bytes for which a member sends an acknowledgement.
+const ACKNOWLEDGED_BYTES: usize = 1 << 16;
 
 /// Whether a broadcast whose ranks are all members of a multicast group is faster than each schedule by the model.
 pub fn multicast_pays(plan: &CollectiveSpec, link: &LinkModel) -> bool {
@@ -39,14 +43,17 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
 const fn is_faster(members: &CollectiveSpec, time: u64, schedule: u64) -> bool {
     matches!(members.collective, CollectiveKind::Broadcast)
         && members.size >= MEMBERS_LEAST
+        && members.bytes >= BYTES_LEAST
         && time < schedule.saturating_sub(schedule >> 3)
 }
 
-/// Picoseconds until all members have the data and the root has their acknowledgements.
+/// Picoseconds until all members have the data and the root has their acknowledgements, all but the last ones while it
+/// sends.
 fn time_ps(plan: &CollectiveSpec, link: &LinkModel) -> u64 {
     let moved = (plan.bytes as u64).saturating_mul(u64::from(link.ps_per_byte));
-    let acknowledged = ps(link.overhead_ns).saturating_mul(u64::from(plan.size.saturating_sub(1)));
-    ps(link.latency_ns).saturating_add(moved).saturating_add(acknowledged)
+    let round = ps(link.overhead_ns).saturating_mul(u64::from(plan.size.saturating_sub(1)));
+    let earlier = round.saturating_mul(plan.bytes.checked_div(ACKNOWLEDGED_BYTES).unwrap_or(0) as u64);
+    ps(link.latency_ns).saturating_add(moved.max(earlier)).saturating_add(round)
 }
 
 /// The time of the best flat schedule, in picoseconds.

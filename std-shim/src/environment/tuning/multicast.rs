@@ -13,6 +13,34 @@ const BYTES_MAX: usize = 1 << 30;
 /// The most members of a group.
 pub(crate) const MEMBERS_MAX: usize = 64;
 
+/// Which broadcasts of a job may go by multicast. Equal on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MulticastUse {
+    /// None: the devices have no groups.
+    Unavailable,
+    /// Those for which an option or a table names it: it uses one rail of several.
+    OnRequest,
+    /// Those for which it is selected, too.
+    Automatic,
+}
+
+impl MulticastUse {
+    /// That of a job whose devices have groups, or not, and this number of rails.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::MulticastUse;
+    ///
+    /// assert_eq!(MulticastUse::of(true, 2), MulticastUse::OnRequest);
+    /// ```
+    pub const fn of(has_groups: bool, rails: u8) -> Self {
+        match (has_groups, rails) {
+            (false, _) => Self::Unavailable,
+            (true, 0..=1) => Self::Automatic,
+            (true, _) => Self::OnRequest,
+        }
+    }
+}
+
 /// The names of a collective's algorithms over multicast.
 pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {
     match kind {

@@ -280,8 +280,9 @@ impl RdmaAllToAll {
 #[cfg(test)]
 mod tests {
     use super::super::machine::Machine;
-    use super::super::schedule::{MulticastUse, ScheduleCache};
+    use super::super::schedule::ScheduleCache;
     use super::*;
+    use crate::environment::tuning::MulticastUse;
     use crate::environment::tuning::{Override, Tuning};
     use proptest::prelude::*;
     use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -300,7 +301,8 @@ mod tests {
             in_place: false,
             reduction_id: 0,
         };
-        let plan = ScheduleCache::new(tuning, false, MulticastUse::None).schedule(&spec, false, None).expect("a plan");
+        let plan =
+            ScheduleCache::new(tuning, false, MulticastUse::Unavailable).schedule(&spec, false, None).expect("a plan");
         let Machine::Rdma(call) = Machine::new(CollectiveId { context: 3, sequence: 0 }, plan) else {
             panic!("remote writes");
         };

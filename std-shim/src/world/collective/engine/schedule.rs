@@ -5,13 +5,12 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
-use unisono_core::device::Limits;
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
 use crate::environment::Subgroups;
-use crate::environment::tuning::{Carrier, SelectedBy, Tuning, rdma_name, tree_name};
+use crate::environment::tuning::{Carrier, MulticastUse, Tuning, rdma_name, tree_name};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 
@@ -186,36 +185,6 @@ impl Schedule for CachedSchedule {
     }
 }
 
-/// What may execute broadcasts by multicast.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::world) enum MulticastUse {
-    /// Nothing: the job's devices have no groups.
-    None,
-    /// The user's choice: multicast uses one rail of several.
-    Wanted,
-    /// The selection.
-    Selected,
-}
-
-impl MulticastUse {
-    /// That of a job whose devices have these limits.
-    pub(in crate::world) const fn of(limits: &Limits) -> Self {
-        match limits {
-            Limits { groups: 0, .. } => Self::None,
-            Limits { rails: 1, .. } => Self::Selected,
-            Limits { .. } => Self::Wanted,
-        }
-    }
-
-    fn includes(self, selected_by: SelectedBy) -> bool {
-        match self {
-            Self::None => false,
-            Self::Wanted => selected_by != SelectedBy::Model,
-            Self::Selected => true,
-        }
-    }
-}
-
 /// The cache of chosen schedules.
 #[derive(Debug)]
 pub(in crate::world) struct ScheduleCache {
@@ -289,8 +258,7 @@ impl ScheduleCache {
             return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), digest, subgroups));
         }
         let over = subgroups.map(Arc::as_ref);
-        let selected_by = self.tuning.multicast(plan, varying, self.carrier, over);
-        let is_multicast = selected_by.is_some_and(|selected_by| self.multicast.includes(selected_by));
+        let is_multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast).is_some();
         let composed = subgroups.and_then(|over| match is_multicast {
             true => self.tuning.compose_always(plan, varying, self.carrier, over, least),
             false => self.tuning.compose(plan, varying, self.carrier, over, least),
@@ -460,7 +428,7 @@ mod tests {
     };
 
     fn choices() -> ScheduleCache {
-        ScheduleCache::new(Tuning::default(), false, MulticastUse::None)
+        ScheduleCache::new(Tuning::default(), false, MulticastUse::Unavailable)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
-    tuning::{COLLECTIVES, Carrier, Decision, SelectedBy, rdma_name, tree_name},
+    tuning::{COLLECTIVES, Carrier, Decision, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -119,7 +119,8 @@ enum CollectiveTransport {
     /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
     /// communicator slot in bytes, if there are such slots.
     Shared(Box<CollectiveAreas>, bool, Option<usize>),
-    Messages(Carrier),
+    /// Datagrams, at least between nodes.
+    Messages(MulticastUse),
 }
 
 impl JobOptions {
@@ -145,7 +146,8 @@ impl JobOptions {
         let means = if shared {
             CollectiveTransport::of_node(self.ranks)?
         } else {
-            CollectiveTransport::Messages(Carrier::Udp)
+            let rails = if transport.rails.is_default() { 1 } else { 2 };
+            CollectiveTransport::Messages(MulticastUse::of(transport.multicast.is_on(), rails))
         };
         let rows = self.rows(&tuning, &means, &located)?;
         if json {
@@ -230,7 +232,7 @@ impl JobOptions {
             decided_by: "measured",
             override_refused: None,
         };
-        let carrier = match means {
+        let (carrier, multicast) = match means {
             CollectiveTransport::Shared(areas, pulls, _) if plan.order != Order::Fixed => {
                 let algorithm = match select(plan, areas, *pulls) {
                     _ if plan.collective == CollectiveKind::Barrier => "flat",
@@ -242,8 +244,8 @@ impl JobOptions {
                     tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
                 return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
             }
-            CollectiveTransport::Shared(..) => Carrier::Rings,
-            CollectiveTransport::Messages(carrier) => *carrier,
+            CollectiveTransport::Shared(..) => (Carrier::Rings, MulticastUse::Unavailable),
+            CollectiveTransport::Messages(multicast) => (Carrier::Udp, *multicast),
         };
         if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
@@ -253,7 +255,7 @@ impl JobOptions {
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
             return Ok(Row { algorithm: rdma_name(native_steps), decided_by: decided_by(reason), ..row });
         }
-        if let Some(reason) = tuning.multicast(plan, false, carrier, subgroups) {
+        if let Some(reason) = tuning.multicast(plan, false, carrier, subgroups, multicast) {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
         }
@@ -326,8 +328,8 @@ fn write_table(
                 None => writeln!(to, "other communicators: messages")?,
             }
         }
-        CollectiveTransport::Messages(carrier) => {
-            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = tuning.cost((*carrier).into());
+        CollectiveTransport::Messages(_) => {
+            let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = tuning.cost(Carrier::Udp.into());
             let sharing = tuning.sharing();
             writeln!(
                 to,
@@ -366,7 +368,7 @@ mod tests {
         let means = if job.nodes == 1 {
             CollectiveTransport::of_node(job.ranks).expect("a layout")
         } else {
-            CollectiveTransport::Messages(Carrier::Udp)
+            CollectiveTransport::Messages(MulticastUse::Automatic)
         };
         let located = job.located(UnitCounts::default(), tuning.hierarchy()).expect("a placement");
         job.rows(&tuning, &means, &located).expect("rows")
@@ -395,7 +397,8 @@ mod tests {
         sharing.set_sharing(2);
         let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
         let located = job.located(UnitCounts::default(), sharing.hierarchy()).expect("a placement");
-        let shared = job.rows(&sharing, &CollectiveTransport::Messages(Carrier::Udp), &located).expect("rows");
+        let shared =
+            job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
         let ring = ring.into_iter().find(|row| row.collective == "allreduce").expect("a row");
