@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::tuning::{
-    COLLECTIVES, Carrier, NumberRange, TuningTable, algorithm_names, lines_from_fastest,
+    COLLECTIVES, Carrier, MulticastUse, NumberRange, TuningTable, algorithm_names, lines_from_fastest,
 };
 use unisono::environment::{Override, Settings, Tuning};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..), conflicts_with = "with")]
     nodes: Option<u32>,
     /// Measure only this transport of messages [default: both; udp if options of `unisono run` are given]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "with")]
     carrier: Option<CarrierArg>,
     /// Measure only these collectives, such as broadcast,allreduce
     #[arg(long, value_name = "COLLECTIVES", value_delimiter = ',', value_parser = collective)]
@@ -155,10 +155,13 @@ impl Options {
         words
     }
 
-    /// Measures an algorithm in a job of its own: nanoseconds per call, and the ranks that share a processor.
-    fn measure(&self, own: &Path, candidate: &Candidate) -> Result<(f64, u64), Box<dyn Error>> {
+    /// Measures an algorithm in a job of its own.
+    fn measure(&self, own: &Path, candidate: &Candidate) -> Result<Measurement, Box<dyn Error>> {
         let Candidate { carrier, verb, bytes, wanted, .. } = candidate;
         let mut job = Command::new(own);
+        // "Selected" is what the library selects by itself.
+        let tuned = COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING"]);
+        tuned.for_each(|variable| _ = job.env_remove(format!("UNISONO_{variable}")));
         job.arg("run").args(self.job(*carrier));
         if let (Some(wanted), Some((_, option, _))) = (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb)) {
             job.args([format!("--{option}"), wanted.to_string()]);
@@ -174,12 +177,47 @@ impl Options {
         let output = job.arg("--json").stdin(Stdio::null()).output()?;
         let read = |output: &[u8]| {
             let facts: Value = serde_json::from_slice(output).ok()?;
-            Some((facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?))
+            let device = facts.get("device")?.as_str()?.to_owned();
+            Some((facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?, device))
         };
         let said = || String::from_utf8_lossy(&output.stderr);
         let failed = || format!("{} by {} over {}: {}", verb.name(), candidate.choice(), carrier.name(), said());
-        read(&output.stdout).filter(|_| output.status.success()).ok_or_else(|| failed().into())
+        let (time_ns, sharing, device) = read(&output.stdout).filter(|_| output.status.success()).ok_or_else(failed)?;
+        if (device == "shm") != (*carrier == Carrier::Rings) {
+            return Err(format!(
+                "the ranks of `unisono run {}` reach each other over {device}: over datagrams are to be measured",
+                self.job(*carrier).join(" ")
+            )
+            .into());
+        }
+        Ok(Measurement { time_ns, sharing })
     }
+
+    /// Refuses options that select algorithms.
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        let names = COLLECTIVES.iter().map(|(_, name, _)| *name).chain(["tuning"]);
+        let options: Vec<String> = names.map(|name| format!("--{name}")).collect();
+        let is_one = |word: &&String| {
+            let option = word.split_once('=').map_or(word.as_str(), |(option, _)| option);
+            options.iter().any(|known| known == option)
+        };
+        match self.with.iter().find(is_one) {
+            Some(word) => Err(format!("{word} selects an algorithm, which tune does").into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// This host and the settings in the environment: what is measured elsewhere, or with other ones, is not comparable.
+fn place() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut settings: Vec<String> = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name.starts_with("UNISONO_") && !name.contains("SECRET"))
+        .map(|(name, value)| format!(" {name}={}", value.to_string_lossy()))
+        .collect();
+    settings.sort_unstable();
+    format!("{}{}", host.trim(), settings.concat())
 }
 
 /// Whether the algorithm can execute the call.
@@ -188,7 +226,7 @@ fn is_valid(wanted: Override, plan: &CollectiveSpec, carrier: Carrier) -> bool {
     tuning.set(wanted);
     tuning.decide(plan, false, carrier).is_ok_and(|decision| decision.override_error.is_none())
         || tuning.tree(plan, false, carrier).is_some()
-        || tuning.multicast(plan, false, carrier, None).is_some()
+        || tuning.multicast(plan, false, carrier, None, MulticastUse::OnRequest).is_some()
         || tuning.rdma(plan, false, carrier).is_some()
 }
 
@@ -218,7 +256,9 @@ fn table(ranks: u32, sharing: u64, measured: &[Candidate]) -> Result<TuningTable
 /// A job fails, or a file cannot be read or written.
 pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Settings::from_environment()?;
+    options.check()?;
     let own = env::current_exe()?;
+    let place = place();
     let mut candidates = options.candidates()?;
     let mut record = match &options.output {
         Some(output) => Record::open(output)?,
@@ -232,16 +272,21 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         for candidate in &mut candidates {
             let Candidate { carrier, verb, bytes, .. } = *candidate;
             bar.set_message(format!("{} by {}", verb.name(), candidate.choice()));
-            let job = options.job(carrier).join(" ");
+            let job = format!("{place}: {}", options.job(carrier).join(" "));
             let what = format!("{} {} {bytes} {}", carrier.name(), verb.name(), candidate.choice());
             let measured = match record.find(&job, &what, round) {
                 Some(known) => known,
-                None => {
-                    let (time_ns, sharing) = options.measure(&own, candidate)?;
-                    let measured = Measurement { time_ns, sharing };
-                    record.add(&job, &what, round, measured)?;
-                    measured
-                }
+                None => match options.measure(&own, candidate) {
+                    Ok(measured) => {
+                        record.add(&job, &what, round, measured)?;
+                        measured
+                    }
+                    Err(error) if candidate.wanted.is_some() => {
+                        bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
+                        Measurement { time_ns: f64::INFINITY, sharing }
+                    }
+                    Err(error) => return Err(error),
+                },
             };
             candidate.time_ns = candidate.time_ns.min(measured.time_ns);
             sharing = measured.sharing;
@@ -267,7 +312,10 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     match &options.output {
         None => print!("{table}"),
         Some(output) => {
-            fs::write(output, table).map_err(|error| format!("{}: {error}", output.display()))?;
+            let mut partial = output.as_os_str().to_owned();
+            partial.push(".new");
+            let written = fs::write(&partial, table).and_then(|()| fs::rename(&partial, output));
+            written.map_err(|error| format!("{}: {error}", output.display()))?;
             record.remove()?;
         }
     }
@@ -315,7 +363,12 @@ mod tests {
         let all = options().candidates().expect("candidates");
         let rings = Options { carrier: Some(CarrierArg::Rings), ..options() }.candidates().expect("candidates");
         assert!(rings.len() < all.len() && rings.iter().all(|one| one.carrier == Carrier::Rings));
-        let with = vec!["--hosts".to_owned(), "a:3,b:3".to_owned()];
+        let with = ["--hosts", "a:3,b:3"].map(str::to_owned).to_vec();
+        for word in ["--allreduce", "--scan=ring", "--tuning"] {
+            let with = [&with[..], &[word.to_owned()]].concat();
+            let error = Options { with, ..options() }.check().expect_err("refused").to_string();
+            assert_eq!(error, format!("{word} selects an algorithm, which tune does"));
+        }
         let hosts = Options { with, only: vec![CollectiveKind::Scan], ..options() };
         assert_eq!(hosts.job(Carrier::Udp).join(" "), "-n 6 --hosts a:3,b:3");
         let hosts = hosts.candidates().expect("candidates");

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// The version of the file and of what is measured.
 const VERSION: &str = concat!("unisono ", env!("CARGO_PKG_VERSION"));
 
+/// How every line begins.
+const BEGINNING: &str = "{\"job\":\"";
+
 /// What a job measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Measurement {
@@ -44,9 +47,13 @@ impl Record {
         };
         let foreign = || format!("{} has no measurements of {VERSION}: remove it to measure anew", path.display());
         let mut known = HashMap::new();
-        // A run that was killed may have left part of a line.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        for line in text.get(..whole).unwrap_or_default().lines() {
+        let (lines, rest) = text.split_at(whole);
+        // A run that was killed may have left part of a line.
+        if !rest.starts_with(BEGINNING) && !BEGINNING.starts_with(rest) {
+            return Err(foreign().into());
+        }
+        for line in lines.lines() {
             let (key, measured) = parse(line).ok_or_else(foreign)?;
             known.insert(key, measured);
         }
@@ -128,7 +135,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let output = directory.path().join("my.tuning");
         let path = directory.path().join("my.tuning.measured");
-        for text in ["my thesis\n", "{}\n", "{\"version\":\"unisono 0.0.0\"}\n"] {
+        for text in
+            ["my thesis", "my thesis\n", "{\"job\":\"\"}\nmy thesis", "{}\n", "{\"version\":\"unisono 0.0.0\"}\n"]
+        {
             fs::write(&path, text).expect("written");
             let error = Record::open(&output).expect_err("it is none").to_string();
             assert!(error.contains("my.tuning.measured has no measurements of unisono "), "{error}");
