@@ -10,8 +10,6 @@ use crate::schedule::hierarchy::Hierarchy;
 
 /// The fewest members: one receiver needs no group.
 const MEMBERS_LEAST: u32 = 3;
-/// The shortest data: below, measured schedules are as fast.
-const BYTES_LEAST: usize = 2048;
 /// Bytes for which a member sends an acknowledgement.
 const ACKNOWLEDGED_BYTES: usize = 1 << 16;
 
@@ -43,7 +41,6 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
 const fn is_faster(members: &CollectiveSpec, time: u64, schedule: u64) -> bool {
     matches!(members.collective, CollectiveKind::Broadcast)
         && members.size >= MEMBERS_LEAST
-        && members.bytes >= BYTES_LEAST
         && time < schedule.saturating_sub(schedule >> 3)
 }
 
