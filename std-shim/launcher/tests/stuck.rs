@@ -347,9 +347,9 @@ fn late(world: &World) {
     }
 }
 
-/// A broadcast of some seconds, after one that makes the group usable.
+/// A broadcast of some seconds, after short ones for as long as a slow machine takes to test the group.
 fn long_broadcast(world: &World) {
-    for _ in 0..50 {
+    for _ in 0..200 {
         world.broadcast_into(&mut [world.rank().0; 16], Rank(0)).expect("a broadcast");
         thread::sleep(Duration::from_millis(20));
     }
