@@ -217,12 +217,10 @@ impl ReceivePool {
         self.next_checked(lane, tally)
     }
 
-    /// Takes a batch from the kernel if all of the last one has been handed out.
+    /// Takes a batch from the kernel. All of the last one must have been handed out.
     pub(super) fn take(&mut self, lane: &mut Batch, socket: &Socket, tally: &UdpCounters) {
-        if lane.is_drained() {
-            lane.finish();
-            self.fill(lane, socket, tally);
-        }
+        lane.finish();
+        self.fill(lane, socket, tally);
     }
 
     /// Whether a batch waits, with correct checksums or not; asks the kernel once if none does.

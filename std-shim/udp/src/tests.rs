@@ -10,7 +10,7 @@ use core::{
 use std::{net::UdpSocket, time::Instant};
 
 use unisono_core::device::{
-    Armed, Device, HEADER_ROOM, Memory, PathRequest, Received, Slot, Token, Transmit, TxReason,
+    Armed, Destination, Device, HEADER_ROOM, Memory, PathRequest, Received, Slot, Token, Transmit, TxReason,
 };
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
@@ -94,6 +94,21 @@ impl Pair {
         }
         got
     }
+}
+
+/// Posts a datagram that is only a header, which begins with its number.
+fn post_number(device: &mut Udp, to: Destination, number: u32) {
+    let mut token = device.token(DeviceQueue::Polled).unwrap();
+    token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
+    let transmit = Transmit {
+        to,
+        queue: DeviceQueue::Polled,
+        header_bytes: 24,
+        payload: None,
+        solicited: false,
+        reason: TxReason::First,
+    };
+    token.post(&transmit, None);
 }
 
 fn number(device: &Udp, slot: Slot) -> u32 {

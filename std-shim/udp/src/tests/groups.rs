@@ -1,7 +1,6 @@
 //! Datagrams to a group beside datagrams to one of its members.
 
 use super::*;
-use unisono_core::device::Destination;
 
 const GROUP: GroupId = GroupId(0);
 const POLLED: DeviceQueue = DeviceQueue::Polled;
@@ -22,17 +21,7 @@ impl Pair {
     /// Peer 0 sends datagrams with these numbers.
     fn send(&mut self, to: Destination, numbers: core::ops::Range<u32>) {
         for number in numbers {
-            let mut token = self.devices[0].token(POLLED).unwrap();
-            token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
-            let transmit = Transmit {
-                to,
-                queue: POLLED,
-                header_bytes: 24,
-                payload: None,
-                solicited: false,
-                reason: TxReason::First,
-            };
-            token.post(&transmit, None);
+            post_number(&mut self.devices[0], to, number);
             self.devices[0].flush(POLLED);
         }
     }

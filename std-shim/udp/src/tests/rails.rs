@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::fault_injection::RailCut;
-use unisono_core::device::Destination;
 
 const POLLED: DeviceQueue = DeviceQueue::Polled;
 
@@ -26,17 +25,7 @@ fn pair(locals: &[&str], options: &Options) -> [Udp; 2] {
 }
 
 fn post(device: &mut Udp, rail: u8, number: u32) {
-    let mut token = device.token(POLLED).unwrap();
-    token.header_room()[..4].copy_from_slice(&number.to_le_bytes());
-    let transmit = Transmit {
-        to: Destination::Peer { peer: PeerId(1), rail: Rail(rail) },
-        queue: POLLED,
-        header_bytes: 24,
-        payload: None,
-        solicited: false,
-        reason: TxReason::First,
-    };
-    token.post(&transmit, None);
+    post_number(device, Destination::Peer { peer: PeerId(1), rail: Rail(rail) }, number);
 }
 
 /// Rail and number of what arrives until `wanted` datagrams came or a second passed.
