@@ -190,11 +190,7 @@ impl Process {
         let number = of.member(from);
         match (&mut of.part, message.body) {
             (Part::Member { scheduled, .. }, GroupBody::Scheduled(sequence)) => *scheduled = Some(sequence),
-            (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => {
-                *is_always_scheduled = true;
-                self.notify_root(i);
-                self.drop_unused(i);
-            }
+            (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => *is_always_scheduled = true,
             (Part::Root { test, .. }, GroupBody::Joined) => {
                 number.into_iter().for_each(|number| test.handle_joined(now, number));
             }
@@ -205,6 +201,9 @@ impl Process {
         }
         self.notify_root(i);
         self.decide(i);
+        if message.body == GroupBody::AlwaysScheduled {
+            self.drop_unused(i);
+        }
     }
 
     /// A member of an earlier communicator, or of this one, takes no more part in this rank's stream.
