@@ -185,8 +185,9 @@ impl Options {
         let (time_ns, sharing, device) = read(&output.stdout).filter(|_| output.status.success()).ok_or_else(failed)?;
         if (device == "shm") != (*carrier == Carrier::Rings) {
             return Err(format!(
-                "the ranks of `unisono run {}` reach each other over {device}: over datagrams are to be measured",
-                self.job(*carrier).join(" ")
+                "the ranks of `unisono run {}` reach each other over {device}, not over {}, which is to be measured",
+                self.job(*carrier).join(" "),
+                carrier.name()
             )
             .into());
         }
