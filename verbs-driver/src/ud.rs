@@ -16,6 +16,7 @@ mod async_events;
 mod counters;
 mod domain;
 mod gid;
+mod groups;
 mod library;
 mod multicast;
 mod pages;
@@ -33,6 +34,7 @@ pub(crate) use domain::{device_attributes, no_attributes};
 pub use crate::registered_memory::RegisteredMemory as Lent;
 pub use counters::{Counter, UdCounters};
 pub use gid::{Candidate, Encapsulation, Gid, choose};
+pub use groups::GroupAddressError;
 pub use queue::{Provider, QueueChoice, Writer};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
@@ -46,12 +48,12 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::time::Instant;
 
-use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, Limits, PathRequest, Slot, Ticket};
-use unisono_core::ids::{PeerId, Rail};
+use unisono_core::device::{Armed, Device, DeviceEvent, DeviceQueue, GroupError, Limits, PathRequest, Slot, Ticket};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use address_table::{AddressTable, Resolved};
 use async_events::{Events, Report};
-use multicast::Membership;
+use groups::Groups;
 use queue::{Depth, Queue};
 use receive_pool::ReceivePool;
 use send_ring::SendRing;
@@ -74,8 +76,10 @@ const SUSPECT_TIME: Duration = Duration::from_secs(1);
 /// Options of a UD device.
 #[derive(Clone, Debug)]
 pub struct UdOptions {
-    /// Peers and groups for which the address table has room, 23 bytes each.
+    /// Peers for which the address table has room, 23 bytes each.
     pub peers: u32,
+    /// Multicast groups that the device can be a member of at a time.
+    pub groups: u16,
     /// The job's Q_Key: the adapter drops datagrams with another one. Its highest bit is cleared, since that would
     /// select the queue pair's own key.
     pub key: u32,
@@ -91,9 +95,9 @@ pub struct UdOptions {
 }
 
 impl UdOptions {
-    /// Defaults for `peers` peers: 512 slots, 256 held datagrams, queues written directly if possible.
+    /// Defaults for `peers` peers: no groups, 512 slots, 256 held datagrams, queues written directly if possible.
     pub const fn new(peers: u32, key: u32) -> Self {
-        Self { peers, key, receive_slots: 512, holdable: 256, completions: None, queues: QueueChoice::Auto }
+        Self { peers, groups: 0, key, receive_slots: 512, holdable: 256, completions: None, queues: QueueChoice::Auto }
     }
 
     /// The job's key, without its highest bit.
@@ -105,7 +109,6 @@ impl UdOptions {
 /// One lane: a queue pair with its rings.
 struct LaneQueues {
     // Before the memory that it uses, when all are dropped.
-    memberships: Vec<Membership>,
     queue: Option<Queue>,
     ring: SendRing,
     pool: ReceivePool,
@@ -134,16 +137,7 @@ impl LaneQueues {
         let bell =
             ArrivalWaiter::new(queue.descriptor()).map_err(|error| OpenError::Refused { what: "fcntl", error })?;
         let (number, inline) = (queue.number(), queue.inline());
-        Ok(Self {
-            memberships: Vec::new(),
-            queue: Some(queue),
-            ring,
-            pool,
-            waiter: bell,
-            number,
-            inline,
-            is_reported: false,
-        })
+        Ok(Self { queue: Some(queue), ring, pool, waiter: bell, number, inline, is_reported: false })
     }
 
     /// Restarts a failed queue pair under its own number. Returns whether it did.
@@ -169,7 +163,6 @@ impl LaneQueues {
     }
 
     fn close(&mut self, tally: &UdCounters) {
-        self.memberships.clear();
         self.waiter.detach();
         self.queue = None;
         self.ring.forget(tally);
@@ -191,6 +184,8 @@ enum State {
 pub struct Ud<A> {
     // Its thread ends before the adapter is closed.
     events: Option<Events>,
+    // Its memberships end before their queue pair.
+    groups: Groups,
     polled: LaneQueues,
     interrupt: LaneQueues,
     writer: Writer,
@@ -236,15 +231,16 @@ impl<A> Ud<A> {
             lossless: false,
             interrupts: true,
             rails: 1,
-            groups: 0,
+            groups: options.groups.into(),
         };
         Ok(Self {
             events: Some(events),
+            groups: Groups::new(options.groups.into()),
             polled,
             interrupt,
             writer,
             refused,
-            table: AddressTable::new(domain, writer, options.peers, options.key())?,
+            table: AddressTable::new(domain, writer, (options.peers, options.groups.into()), options.key())?,
             counters: Arc::default(),
             device_events: VecDeque::new(),
             state: State::Up,
@@ -261,7 +257,7 @@ impl<A> Ud<A> {
         Path { gid: self.domain.gid().gid, polled: self.polled.number, interrupt: self.interrupt.number }
     }
 
-    /// Sets the path to a peer or group, and its largest datagram in bytes.
+    /// Sets the path to a peer, and its largest datagram in bytes.
     ///
     /// # Errors
     /// [`PathError`].
@@ -315,25 +311,12 @@ impl<A> Ud<A> {
         self.state == State::Closed
     }
 
-    /// Joins a group with the polled lane. Returns the GID of datagrams to the group, for [`Path::group`]. A member
-    /// also receives its own datagrams.
+    /// Binds the number of a group to its address, for [`join`](Device::join).
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn join(&mut self, group: IpAddr) -> Result<Gid, OpenError> {
-        let member = self.polled.queue.as_ref().and_then(Queue::member);
-        let member = member.ok_or_else(|| OpenError::code("rdma_join_multicast", libc::ENODEV))?;
-        let membership = Membership::join(&self.domain, member, group)?;
-        let gid = membership.gid();
-        self.polled.memberships.push(membership);
-        Ok(gid)
-    }
-
-    /// Leaves a group. Returns whether it was a member.
-    pub fn leave(&mut self, group: Gid) -> bool {
-        let before = self.polled.memberships.len();
-        self.polled.memberships.retain(|membership| membership.gid() != group);
-        before != self.polled.memberships.len()
+    /// [`GroupAddressError`]; nothing has changed.
+    pub fn set_group(&mut self, group: GroupId, address: IpAddr) -> Result<(), GroupAddressError> {
+        self.groups.set(group, address, self.domain.gid().gid)
     }
 
     /// Bytes of the rings: headers, copied payload, receive slots.
@@ -488,6 +471,7 @@ impl<A> Ud<A> {
     /// Releases all verbs resources; the kernel waits for that before it removes an adapter.
     fn close(&mut self) {
         self.set_state(State::Closed);
+        self.groups.clear();
         self.polled.close(&self.counters);
         self.interrupt.close(&self.counters);
         self.table.clear();
@@ -618,11 +602,31 @@ impl<A: Lent> Device for Ud<A> {
         self.check_health();
         self.device_events.pop_front()
     }
+
+    /// Waits for the fabric's answer, which for RoCE comes at once. A member also receives its own datagrams.
+    fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
+        let member = self.polled.queue.as_ref().and_then(Queue::member);
+        let (place, joined) = self.groups.join(&self.domain, member, group)?;
+        match joined.map(|gid| self.table.set_group(place, (group, gid), self.limits.mtu)) {
+            None | Some(true) => Ok(()),
+            Some(false) => {
+                let _ = self.groups.leave(group);
+                Err(GroupError::Refused(group))
+            }
+        }
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
+        let place = self.groups.leave(group)?;
+        self.table.clear_group(place);
+        Ok(())
+    }
 }
 
 impl<A> Drop for Ud<A> {
     fn drop(&mut self) {
         self.events = None;
+        self.groups.clear();
         self.polled.close(&self.counters);
         self.interrupt.close(&self.counters);
         self.table.clear();

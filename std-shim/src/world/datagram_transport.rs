@@ -191,9 +191,9 @@ impl DatagramTransport {
                 device.join(group)
             }
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => {
-                let _ = address;
-                Err(GroupError::Unsupported)
+            Self::Verbs(device) => {
+                device.set_group(group, address.address.ip()).map_err(|_| GroupError::Refused(group))?;
+                Device::join(&mut **device, group)
             }
         }
     }
@@ -464,7 +464,8 @@ fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, OpenErro
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
     let queues = settings.transport.queues.unwrap_or_default().into();
-    let options = ud::UdOptions { queues, ..ud::UdOptions::new(size, queue_key(settings)) };
+    let groups = if settings.transport.multicast.is_on() { GROUPS_MAX } else { 0 };
+    let options = ud::UdOptions { queues, groups, ..ud::UdOptions::new(size, queue_key(settings)) };
     let device = ud::Ud::new(&domain, &options)?;
     if let Some(error) = device.refused() {
         tracing::warn!(adapter = domain.name(), %error, "cannot map the adapter queues, using libibverbs");

@@ -97,7 +97,7 @@ macro_rules! native_windows {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 32] = [
+const CHECKS: [Check; 33] = [
     check(
         "devices are up and reach each other",
         2,
@@ -258,6 +258,22 @@ const CHECKS: [Check; 32] = [
         for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         job -n 4 --alltoall hybrid:k=3 -- ./guest all-to-all --bytes 16000; test $posted -gt 20"
         ),
+    ),
+    // Each adapter loses datagrams of its own.
+    check(
+        "broadcasts by multicast over adapters that lose datagrams",
+        4,
+        400,
+        r#"set -e
+        cd /host; export UNISONO_DEVICE=verbs
+        for i in 0 1 2 3; do tc qdisc add dev port$i root netem limit 10000 loss 2%; done
+        for queues in library raw; do
+            ./unisono run -n 4 --queues $queues --broadcast multicast --stats-file /tmp/stats -- ./guest broadcast --bytes 1000000 --rounds 100
+            sed -n 's/.*"multicast":{"sent":\([0-9]*\),"placed":\([0-9]*\),"repaired":\([0-9]*\),.*/\1 \2 \3/p' /tmp/stats >/tmp/streams
+            cat /tmp/streams; sent=0 repaired=0
+            while read one placed two; do sent=$((sent + one)) repaired=$((repaired + two)); done </tmp/streams
+            test $sent -gt 20000; test $repaired -gt 1000
+        done"#,
     ),
     check("a job whose adapter is taken away ends", 2, 60, taken_away!("library")),
     check("a job whose adapter is taken away ends, posted directly", 2, 60, taken_away!("raw")),

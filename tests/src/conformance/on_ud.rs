@@ -1,9 +1,10 @@
 //! The suite on UD queue pairs of this host's adapters.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use unisono_core::device::{Device, DeviceEvent, DeviceQueue, PathRequest};
-use unisono_core::ids::{PeerId, Rail};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_verbs::ud::{Domain, Ud, UdOptions, WakeReason};
 
@@ -34,7 +35,14 @@ impl Fixture for UdFixture {
         let mut nodes: Vec<_> = adapters
             .map(|(adapter, options)| {
                 let domain = Domain::open(Some(adapter)).expect("the adapter is there");
-                let device = Ud::new(&domain, options).expect("the adapter has room for a device");
+                let mut device = Ud::new(&domain, options).expect("the adapter has room for a device");
+                for group in 0..options.groups {
+                    let address = match domain.gid().gid.ipv4() {
+                        Some(_) => IpAddr::from(Ipv4Addr::new(239, 77, 5, group as u8)),
+                        None => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x77, 0x500 | group).into(),
+                    };
+                    device.set_group(GroupId(group.into()), address).expect("the address of a group");
+                }
                 // SAFETY: the suite runs on one thread, and frees what its device is done with.
                 (device, unsafe { Regions::of(domain) })
             })

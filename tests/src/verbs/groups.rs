@@ -3,12 +3,14 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use unisono_core::device::{Device, DeviceQueue, Received, Token, Transmit, TxReason};
-use unisono_core::ids::PeerId;
+use unisono_core::device::{Destination, Device, DeviceQueue, Received, Token, Transmit, TxReason};
+use unisono_core::ids::{GroupId, PeerId};
 use unisono_memory::memory_regions::Address;
-use unisono_verbs::ud::{Path, Ud};
+use unisono_verbs::ud::{Domain, Ud, UdOptions};
 
-use super::{Adapter, Outcome, connect_devices, device, within};
+use super::{Adapter, Outcome, connect_devices, within};
+
+const GROUP: GroupId = GroupId(7);
 
 /// Datagrams to the group.
 const COUNT: u8 = 16;
@@ -20,25 +22,24 @@ const BOUND: Duration = Duration::from_secs(2);
 /// # Errors
 /// Something did not come, or came that should not.
 pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
-    let mut devices = adapters
-        .iter()
-        .map(|adapter| device(*adapter, adapters.len() as u32 + 1))
-        .collect::<Outcome<Vec<Ud<Address>>>>()?;
+    let device = |adapter: &Adapter<'_>| {
+        let options = UdOptions { groups: 1, ..adapter.options(adapters.len() as u32) };
+        Ok(Ud::new(&Domain::open(Some(adapter.name))?, &options)?)
+    };
+    let mut devices = adapters.iter().map(device).collect::<Outcome<Vec<Ud<Address>>>>()?;
     connect_devices(&mut devices.iter_mut().collect::<Vec<_>>())?;
-    let gids = devices.iter_mut().map(|device| device.join(group)).collect::<Result<Vec<_>, _>>()?;
-    let to = PeerId(devices.len() as u32);
-    let mtu = devices[0].limits().mtu;
-    devices[0].set_path(to, Path::group(gids[0]), mtu)?;
-    send(&mut devices[0], to)?;
+    for device in &mut devices {
+        device.set_group(GROUP, group)?;
+        device.join(GROUP)?;
+    }
+    send(&mut devices[0])?;
     let mut received = 0;
     for (device, adapter) in devices.iter_mut().zip(adapters) {
         received += receive(device, adapter.name, COUNT)?;
     }
     let last = devices.len() - 1;
-    if last == 0 || !devices[last].leave(gids[last]) {
-        return Err("the last adapter was in no group".into());
-    }
-    send(&mut devices[0], to)?;
+    devices[last].leave(GROUP)?;
+    send(&mut devices[0])?;
     for (device, adapter) in devices.iter_mut().zip(adapters).take(last) {
         received += receive(device, adapter.name, COUNT)?;
     }
@@ -48,12 +49,12 @@ pub fn multicast(adapters: &[Adapter<'_>], group: IpAddr) -> Outcome<usize> {
     Ok(received)
 }
 
-fn send(device: &mut Ud<Address>, to: PeerId) -> Outcome<()> {
+fn send(device: &mut Ud<Address>) -> Outcome<()> {
     for number in 0..COUNT {
         let mut token = device.token(DeviceQueue::Polled).ok_or("no free entry")?;
         token.header_room()[..4].copy_from_slice(&[number; 4]);
         let transmit = Transmit {
-            to: to.into(),
+            to: Destination::Group(GROUP),
             queue: DeviceQueue::Polled,
             header_bytes: 4,
             payload: None,

@@ -1,5 +1,5 @@
-//! The addresses of peers, one record of 23 bytes each, and a cache of address handles, or of their equivalents for
-//! queues that the driver writes itself.
+//! The addresses of peers and joined groups, one record of 23 bytes each, and a cache of address handles, or of their
+//! equivalents for queues that the driver writes itself.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use core::ptr::NonNull;
 use std::collections::HashMap;
 
 use rdma_core_sys as sys;
-use unisono_core::device::{DeviceEvent, DeviceQueue};
-use unisono_core::ids::{PeerId, Rail};
+use unisono_core::device::{self, DeviceEvent, DeviceQueue};
+use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use super::counters::UdCounters;
 use super::domain::{Domain, OpenError};
@@ -34,10 +34,10 @@ const HOPS: u8 = 64;
 /// Smallest path MTU: 256 bytes.
 const MTU_MIN: u32 = 256;
 
-/// The two queue pairs of a process, or a group.
+/// The two queue pairs of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// Of the port or the group.
+    /// Of the port.
     pub gid: Gid,
     /// Queue pair number of the polled lane, 24 bits.
     pub polled: u32,
@@ -45,19 +45,12 @@ pub struct Path {
     pub interrupt: u32,
 }
 
-impl Path {
-    /// The path to all members of a group.
-    pub const fn group(gid: Gid) -> Self {
-        Self { gid, polled: GROUP, interrupt: GROUP }
-    }
-}
-
 /// Why a path was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathError {
     /// The table has fewer peers.
     UnknownPeer,
-    /// Not the GID of a port or group.
+    /// Not the GID of a port.
     NotAnAddress,
     /// Not a queue pair number.
     NotAQueue,
@@ -69,7 +62,7 @@ impl fmt::Display for PathError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::UnknownPeer => "the rank exceeds the number of peers of the device",
-            Self::NotAnAddress => "not the GID of a port or a group",
+            Self::NotAnAddress => "not the GID of a port",
             Self::NotAQueue => "not a queue pair number",
             Self::TooNarrow => "the MTU is below 256 bytes",
         })
@@ -216,7 +209,9 @@ impl Last {
 
 /// Records by peer, and cached handles.
 pub(super) struct AddressTable {
+    /// Of the peers, then of the groups.
     records: Vec<Record>,
+    groups: Box<[Option<GroupId>]>,
     handles: Vec<CachedHandle>,
     places: HashMap<u32, usize>,
     /// Handles of paths that changed, and the posting count at that time.
@@ -235,15 +230,16 @@ pub(super) struct AddressTable {
 unsafe impl Send for AddressTable {}
 
 impl AddressTable {
-    /// A table for queues with this writer, and peers that accept this Q_Key.
-    pub(super) fn new(domain: &Domain, by: Writer, peers: u32, key: u32) -> Result<Self, OpenError> {
+    /// A table for queues with this writer, and peers and groups that accept this Q_Key.
+    pub(super) fn new(domain: &Domain, by: Writer, (peers, groups): (u32, usize), key: u32) -> Result<Self, OpenError> {
         let resolver =
             Resolver::start(maker(domain, by)?).map_err(|error| OpenError::Refused { what: "a thread", error })?;
         Ok(Self {
             resolver: Some(resolver),
             asked: HashMap::new(),
             key,
-            records: alloc::vec![NO_PATH; peers as usize],
+            records: alloc::vec![NO_PATH; (peers as usize).saturating_add(groups)],
+            groups: alloc::vec![None; groups].into(),
             handles: Vec::new(),
             places: HashMap::new(),
             retired: Vec::new(),
@@ -253,6 +249,57 @@ impl AddressTable {
     }
 
     pub(super) fn set(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
+        if peer.0 as usize >= self.peers() {
+            return Err(PathError::UnknownPeer);
+        }
+        self.set_record(peer, path, mtu)
+    }
+
+    /// Sets the path to the group of this place, and requests its handle. Returns whether it can be used.
+    pub(super) fn set_group(&mut self, place: usize, (group, gid): (GroupId, Gid), mtu: u32) -> bool {
+        let (index, Some(number)) = (self.group_index(place), self.groups.get_mut(place)) else { return false };
+        *number = Some(group);
+        let is_set = self.set_record(index, Path { gid, polled: GROUP, interrupt: GROUP }, mtu).is_ok();
+        is_set && !matches!(self.destination(index, DeviceQueue::Polled), Destination::Nowhere)
+    }
+
+    /// Removes the path to the group of this place.
+    pub(super) fn clear_group(&mut self, place: usize) {
+        let (index, Some(number)) = (self.group_index(place), self.groups.get_mut(place)) else { return };
+        *number = None;
+        if let Some(record) = self.records.get_mut(index.0 as usize) {
+            *record = NO_PATH;
+        }
+        self.retire(index);
+    }
+
+    fn peers(&self) -> usize {
+        self.records.len() - self.groups.len()
+    }
+
+    /// The index of a group's record.
+    fn group_index(&self, place: usize) -> PeerId {
+        PeerId(self.peers().saturating_add(place) as u32)
+    }
+
+    /// The index of the record of a destination. `None`: a further rail, or a group that was not joined.
+    #[inline(always)]
+    pub(super) fn index(&self, to: device::Destination) -> Option<PeerId> {
+        match to {
+            device::Destination::Peer { peer, rail: Rail(0) } => Some(peer),
+            device::Destination::Peer { .. } => None,
+            device::Destination::Group(group) => self.index_of_group(group),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn index_of_group(&self, group: GroupId) -> Option<PeerId> {
+        let place = self.groups.iter().position(|number| *number == Some(group))?;
+        Some(self.group_index(place))
+    }
+
+    fn set_record(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         let record = self.records.get_mut(peer.0 as usize).ok_or(PathError::UnknownPeer)?;
         if path.gid == Gid::NONE {
             return Err(PathError::NotAnAddress);

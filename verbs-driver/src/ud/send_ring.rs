@@ -200,7 +200,7 @@ impl SendRing {
         if head + bytes > inline || payload.is_some_and(|payload| !payload.is_adjacent()) {
             return self.gather(transmit, (entry, head), payload.map(|payload| (payload, bytes)), queue, table, tally);
         }
-        let Some(peer) = transmit.to.on_first_rail() else {
+        let Some(peer) = table.index(transmit.to) else {
             tally.lost_no_path.add(1);
             return;
         };
@@ -230,7 +230,7 @@ impl SendRing {
         table: &mut AddressTable,
         tally: &UdCounters,
     ) {
-        let peer = transmit.to.on_first_rail();
+        let peer = table.index(transmit.to);
         let destination = peer.map_or(Destination::Nowhere, |peer| table.destination(peer, transmit.queue));
         let Destination::Ready(to) = destination else {
             tally.lost_no_path.add(1);
