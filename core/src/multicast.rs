@@ -21,10 +21,12 @@
 //!    that it reported, and report to it at once. When the root fails, its stream ends: members may differ in what
 //!    they have, and know the first segment that is missing.
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
+//! 8. A member of which 7/8 of the segments of two windows had to be repaired is deaf: the host uses the group no more.
 
 mod datagram;
 mod group_test;
 mod members;
+mod reach;
 mod receiver;
 mod root;
 mod stream;

@@ -82,6 +82,11 @@ impl<T: Time, const N: usize> GroupTest<T, N> {
         }
     }
 
+    /// The group is not used any more, although it has passed.
+    pub fn abandon(&mut self) {
+        self.end(TestState::Failed);
+    }
+
     /// A member has answered a probe that was sent to the group.
     pub fn handle_answer(&mut self, now: T::Instant, rank: Rank) {
         if let Some(member) = self.members.get_mut(rank.0 as usize).filter(|member| **member == Member::Joined) {

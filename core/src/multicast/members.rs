@@ -43,6 +43,15 @@ impl<const BITS: u32> Member<BITS> {
     }
 }
 
+/// What a report has changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported {
+    /// By how many segments its sender's own edge has moved.
+    pub(super) moved: u32,
+    /// Segments that its sender lacks and was not known to lack.
+    pub(super) missed: u32,
+}
+
 /// Whom a repair is sent to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Audience {
@@ -160,9 +169,14 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
         }
     }
 
-    /// Handles a report about segments of `extent`. Returns by how many its sender's own edge has moved, if the report
-    /// is valid and not older than an earlier one.
-    pub(super) fn handle_report(&mut self, from: Rank, report: &Report<BITS>, extent: Extent<BITS>) -> Option<u32> {
+    /// Handles a report about segments of `extent`. Returns what it has changed, if it is valid and not older than an
+    /// earlier one.
+    pub(super) fn handle_report(
+        &mut self,
+        from: Rank,
+        report: &Report<BITS>,
+        extent: Extent<BITS>,
+    ) -> Option<Reported> {
         let member = self.record_mut(from)?;
         let (own, below) = (extent.place(report.own)?, extent.place(report.below)?);
         let (before, reached) = (extent.place(member.own)?, extent.place(member.below)?);
@@ -177,11 +191,14 @@ impl<const N: usize, const BITS: u32> Members<N, BITS> {
         }
         // What it lacked before its new edge has come.
         (0..moved).for_each(|_| member.wanted.shift());
-        let room = extent.end.since(report.own);
-        if !mutant!("nack_ignored") {
-            report.missing.iter().filter(|bit| *bit < room).for_each(|bit| member.wanted.insert(bit));
+        let (room, known) = (extent.end.since(report.own), member.wanted);
+        let new = report.missing.iter().filter(|bit| *bit < room && !known.contains(*bit));
+        let mut missed = 0_u32;
+        for bit in new.filter(|_| !mutant!("nack_ignored")) {
+            member.wanted.insert(bit);
+            missed = missed.saturating_add(1);
         }
-        Some(moved)
+        Some(Reported { moved, missed })
     }
 
     /// A member has failed: it is not waited for, and members that acknowledged to it do so to this one, if this one is

@@ -3,6 +3,7 @@
 use super::StreamConfig;
 use super::datagram::{Body, Probe, Report, Segment};
 use super::members::{Audience, Extent, Members};
+use super::reach::Reach;
 use crate::ids::{Psn, Rank};
 use crate::time::Time;
 use crate::window::rtt::Rtt;
@@ -66,6 +67,7 @@ pub struct Root<T: Time, const N: usize, const W: usize, const BITS: u32> {
     members: Members<N, BITS>,
     copies: [Copied<T, BITS>; W],
     recent: [RecentRepairs<T>; N],
+    reach: [Reach; N],
     /// The first segment that is kept.
     edge: Psn<BITS>,
     /// The first segment that was not sent.
@@ -92,6 +94,7 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
             members: Members::new(config.topology, config.topology.root, first),
             copies: [Copied::new(Segment::default()); W],
             recent: [RecentRepairs { places: Bitmap::EMPTY, last: T::ZERO }; N],
+            reach: [Reach::default(); N],
             edge: first,
             unsent: first,
             next: first,
@@ -212,9 +215,12 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
     /// Handles a report of a member.
     pub fn handle_report(&mut self, now: T::Instant, from: Rank, report: &Report<BITS>) {
         let report = Report { missing: self.unrepaired(now, from, report), ..*report };
-        let Some(moved) = self.members.handle_report(from, &report, self.sent()) else { return };
+        let Some(reported) = self.members.handle_report(from, &report, self.sent()) else { return };
+        if let Some(reach) = self.reach.get_mut(from.0 as usize) {
+            reach.record(reported.moved, reported.missed, (W as u32) << 1);
+        }
         if let Some(copy) = self.copy(report.own.back(1))
-            && moved > 0
+            && reported.moved > 0
             && copy.resent == Resent::No
             && let Some(units) = T::since(now, copy.sent)
         {
@@ -321,6 +327,13 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
     /// The members that have not acknowledged all that was sent.
     pub fn lagging(&self) -> impl Iterator<Item = Rank> + '_ {
         self.members.lagging(self.unsent)
+    }
+
+    /// Whether multicasts do not reach a member that acknowledges to the root: of the segments of two windows 7/8 had to
+    /// be repaired. It stays so; every segment still arrives.
+    pub fn has_deaf_member(&self) -> bool {
+        let is_deaf = |rank: Rank| self.reach.get(rank.0 as usize).is_some_and(Reach::is_deaf);
+        self.members.children().any(is_deaf)
     }
 
     /// Whether every member has acknowledged every segment.

@@ -166,6 +166,14 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
         }
     }
 
+    /// Whether multicasts do not reach a member, at the root, as [`Root::has_deaf_member`] defines it.
+    pub fn has_deaf_member(&self) -> bool {
+        match &self.role {
+            Role::Root(root) => root.has_deaf_member(),
+            Role::Member(_) => false,
+        }
+    }
+
     /// The smoothed round trip at the root, in units of 64 ns; zero without a sample.
     pub const fn round_trip(&self) -> u32 {
         match &self.role {

@@ -935,6 +935,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("dead_member_awaited", "multicast-co-root-death"),
     ("root_death_ignored", "multicast-root-death"),
     ("lost_to_all_again", "multicast-deaf"),
+    ("deaf_unnoticed", "multicast-deaf"),
     ("joiner_unprobed", "multicast-join"),
     ("joins_at_edge", "multicast-join"),
 ];

@@ -103,6 +103,8 @@ pub struct State {
     early_timeouts: u8,
     dead: Option<u8>,
     is_deaf: bool,
+    /// A segment was sent to the group before that, or members need not be deaf.
+    is_heard: bool,
     /// Messages that the root has sent to all again, as bits.
     sent_again: u8,
     broken: Option<&'static str>,
@@ -153,6 +155,7 @@ impl MulticastStream {
             }
             state.sent_again |= 1 << payload;
         }
+        state.is_heard |= request.to == Audience::Group && !state.is_deaf;
         for to in 0..N as u8 {
             let is_receiver = match request.to {
                 Audience::Group => {
@@ -304,6 +307,7 @@ impl Model for MulticastStream {
             early_timeouts: 0,
             dead: None,
             is_deaf: false,
+            is_heard: !self.options.goes_deaf,
             sent_again: 0,
             broken: None,
         }
@@ -413,7 +417,9 @@ impl Model for MulticastStream {
     }
 
     fn violation(&self, state: &State) -> Option<&'static str> {
-        state.broken
+        let is_over = state.sent == self.options.messages && state.root.is_idle();
+        let is_unnoticed = is_over && !state.is_heard && !state.root.has_deaf_member();
+        state.broken.or(is_unnoticed.then_some("a root notices that its multicasts reach a member no more"))
     }
 
     /// The root has freed every message, which all living members have, or the living know that it failed.
