@@ -67,7 +67,7 @@ pub const VARIABLES: [Variable; 67] = [
     own(Topic::Faults, "REORDER", "The probability that a datagram is delayed."),
     own(Topic::Faults, "DUP", "The probability that a datagram is sent twice."),
     own(Topic::Faults, "CORRUPT", "The probability that a datagram is corrupted."),
-    own(Topic::Faults, "CUT", "A rail that loses all datagrams for a time."),
+    own(Topic::Faults, "CUT", "A rail, or all multicast groups, that lose all datagrams for a time."),
     own(Topic::Faults, "SEED", "The seed of the faults."),
     own(Topic::Failures, "ON_DEATH", "What happens when a rank fails."),
     common(Topic::Failures, "SILENCE", "Silence after which a rank counts as failed."),

@@ -5,7 +5,7 @@
 
 mod cut;
 
-pub use cut::{RailCut, RailCutError};
+pub use cut::{Cut, CutError, CutTarget};
 
 use core::{error::Error, fmt, str::FromStr};
 
@@ -79,14 +79,14 @@ pub struct Faults {
     pub duplicate: Probability,
     /// One to eight bits of one byte change.
     pub corrupt: Probability,
-    /// A rail loses everything for a while.
-    pub cut: Option<RailCut>,
+    /// A rail, or all groups, lose everything for a while.
+    pub cut: Option<Cut>,
     /// Equal seeds give equal outcomes. Each process of a job adds its rank to the seed.
     pub seed: u64,
 }
 
 impl Faults {
-    /// Whether all fault probabilities are zero and no rail is cut.
+    /// Whether all fault probabilities are zero and nothing is cut.
     pub fn is_none(&self) -> bool {
         self.cut.is_none() && [self.loss, self.reorder, self.duplicate, self.corrupt].iter().all(|fault| fault.0 == 0.0)
     }

@@ -10,7 +10,7 @@ use super::{
     counters::UdpCounters,
     transmitter::{IoVector, TxDatagram},
 };
-use crate::fault_injection::{FaultInjector, Faults, RailCut, ReorderQueue};
+use crate::fault_injection::{Cut, FaultInjector, Faults, ReorderQueue};
 
 /// Consecutive empty polls of the device, with nothing sent between them, after which reordered frames leave anyway.
 const IDLE_POLLS: u32 = 64;
@@ -28,7 +28,7 @@ struct FrameCopy {
 pub(super) struct FaultyLink {
     rail: Rail,
     opened: Instant,
-    cut: Option<RailCut>,
+    cut: Option<Cut>,
     injector: FaultInjector,
     delayed: ReorderQueue<FrameCopy>,
     leaving: Vec<FrameCopy>,
@@ -45,7 +45,7 @@ impl FaultyLink {
         Self {
             rail,
             opened: Instant::now(),
-            cut: faults.cut.filter(|cut| cut.rail == rail),
+            cut: faults.cut,
             injector: FaultInjector::new(faults),
             delayed: ReorderQueue::default(),
             leaving: Vec::new(),
@@ -63,12 +63,13 @@ impl FaultyLink {
     pub(super) unsafe fn inject(&mut self, datagrams: &[TxDatagram], tally: &UdpCounters) -> &[TxDatagram] {
         self.recycle();
         self.idle = 0;
-        if self.cut.is_some_and(|cut| cut.is_cut(self.rail, self.opened.elapsed())) {
-            tally.injected_cut.add(datagrams.len() as u64);
-            tally.rail(self.rail).injected_cut.add(datagrams.len() as u64);
-            return &[];
-        }
+        let cut = self.cut.filter(|cut| cut.is_on(self.opened.elapsed()));
         for datagram in datagrams {
+            if cut.is_some_and(|cut| cut.concerns(self.rail, datagram.to)) {
+                tally.injected_cut.add(1);
+                tally.rail(self.rail).injected_cut.add(1);
+                continue;
+            }
             let fate = self.injector.next_outcome(datagram.bytes);
             tally.injected_loss.add(u64::from(fate.first.is_none()));
             tally.injected_duplicates.add(u64::from(fate.second.is_some()));

@@ -1,7 +1,7 @@
 //! Several rails between two devices.
 
 use super::*;
-use crate::fault_injection::RailCut;
+use crate::fault_injection::{Cut, CutTarget};
 
 const POLLED: DeviceQueue = DeviceQueue::Polled;
 
@@ -143,7 +143,7 @@ fn a_link_that_leads_nowhere_is_down_until_it_carries_again() {
 #[test]
 fn a_cut_rail_loses_everything_and_the_other_nothing() {
     for (lasts_ms, arrives) in [(None, false), (Some(0), true)] {
-        let cut = Some(RailCut { rail: Rail(1), after_ms: 0, lasts_ms });
+        let cut = Some(Cut { target: CutTarget::Rail(Rail(1)), after_ms: 0, lasts_ms });
         let faults = Faults { cut, ..Faults::default() };
         let [mut from, mut to] = pair(&["127.0.0.1"; 2], &Options { faults, ..options("127.0.0.1") });
         for number in 0..20 {

@@ -15,7 +15,7 @@ use unisono_launcher::{
     proxy::{self, ProxyError},
     run as launch,
 };
-use unisono_udp::fault_injection::{Probability, RailCut};
+use unisono_udp::fault_injection::{Cut, Probability};
 
 /// Options of `unisono run`. Every option can also be set by a variable of its name: UNISONO_RANKS (-n), UNISONO_NODES,
 /// UNISONO_DEVICE, …
@@ -89,10 +89,10 @@ pub(crate) struct Options {
     /// Inject faults: probability that a datagram is corrupted [default: 0]
     #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     corrupt: Option<Probability>,
-    /// Inject faults: cut a rail this many milliseconds after the start, for ever or for this long, such as 1@300 or
-    /// 1@300+500 [default: never]
+    /// Inject faults: cut a rail, or all multicast groups, this many milliseconds after the start, for ever or for this
+    /// long, such as 1@300, 1@300+500 or groups@300 [default: never]
     #[arg(long, value_name = "RAIL@MS+MS", help_heading = "Fault injection (device udp)")]
-    cut: Option<RailCut>,
+    cut: Option<Cut>,
     /// Inject faults: seed of the random numbers; equal seeds give equal faults [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Fault injection (device udp)")]
     seed: Option<u64>,
