@@ -8,10 +8,12 @@ use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
 use std::thread;
+use std::time::Instant;
 
 use death::die_amid;
 use program::{command, expect, run};
 use unisono::collective::CollectiveError;
+use unisono::raw::statistics;
 use unisono::{Communicator, Rank, World};
 
 /// Broadcasts of the small sizes.
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("equal") => equal(&world),
             Some("overlap") => overlap(&world),
+            Some("return") => return_to_schedules(&world),
             Some("differ") => differ(&world),
             Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
             _ => panic!("a part"),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         ("every_rank_gets_what_the_root_has", every_rank_gets_what_the_root_has),
         ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
         ("it_is_selected_where_it_pays", it_is_selected_where_it_pays),
+        ("schedules_return_when_the_network_stops_multicasts", schedules_return_when_the_network_stops_multicasts),
         ("broadcasts_overlap", broadcasts_overlap),
         ("a_rank_that_calls_something_else_is_named", a_rank_that_calls_something_else_is_named),
         ("survivors_name_the_dead_rank", survivors_name_the_dead_rank),
@@ -101,6 +105,16 @@ fn it_is_selected_where_it_pays() {
     }
 }
 
+fn schedules_return_when_the_network_stops_multicasts() {
+    for options in ["-n 4 --device udp", "-n 6 --nodes 3 --progress thread"] {
+        // On a slow machine the first cuts come before the group was tested.
+        let mut cuts = [1000, 5000, 25_000].into_iter();
+        let sent_before = |ms| sent(&format!("{options} --cut groups@{ms}"), "return", 0, &[]);
+        // Two windows of segments at least, of which the last ones reached nobody.
+        assert!(cuts.any(|ms| sent_before(ms) > 512), "{options}");
+    }
+}
+
 fn broadcasts_overlap() {
     assert!(sent("-n 4 --device udp --loss 3%", "overlap", 0, &[]) > 10);
     sent("-n 4 --nodes 2", "overlap", 0, &[]);
@@ -152,6 +166,28 @@ fn equal(world: &World) {
     // The root leaves before the others have what it sent.
     thread::sleep(Duration::from_millis(if rank == 0 { 0 } else { 20 }));
     broadcast(world, 0, 0, 5_000);
+}
+
+/// The root sends by multicast until its multicasts reach nobody any more, and by schedules from then on.
+fn return_to_schedules(world: &World) {
+    const CALLS: u32 = 100;
+    let place = statistics().iter().position(|statistic| statistic.name == "multicast_sent").expect("a statistic");
+    let sent = || world.raw_statistics().value(place).expect("a value");
+    let (began, mut round, mut is_over) = (Instant::now(), 0, false);
+    while !is_over {
+        let before = sent();
+        for call in 0..CALLS {
+            broadcast(world, 0, round + call, 20_000);
+        }
+        round += CALLS;
+        let is_tested = before > 0 || began.elapsed() > Duration::from_secs(8);
+        let mut flag = [u8::from(is_tested && sent() == before)];
+        world.broadcast_into(&mut flag[..], Rank(0)).expect("a broadcast");
+        is_over = flag == [1];
+        assert!(began.elapsed() < Duration::from_secs(120), "multicasts go on");
+    }
+    // Another root's group was not tried, and its test fails.
+    broadcast(world, 1, round, 20_000);
 }
 
 /// Immediate and persistent broadcasts of several roots are under way, and are waited for in any order.

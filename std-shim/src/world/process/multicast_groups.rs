@@ -249,6 +249,25 @@ impl Process {
         }
     }
 
+    /// Uses no group any more whose multicasts do not reach a member, once all members have what was sent: schedules
+    /// execute the calls that waited for that.
+    pub(super) fn abandon_deaf_group(&mut self, i: usize) {
+        let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
+        if !of.has_deaf_member() || !of.is_idle() {
+            return;
+        }
+        let Part::Root { test, has_reported, held, .. } = &mut of.part else { return };
+        test.abandon();
+        *has_reported = true;
+        tracing::debug!(context = of.name.context, "multicasts do not reach a member any more");
+        let held = core::mem::take(held);
+        self.notify_members(i, GroupBody::AlwaysScheduled);
+        for collective in held {
+            self.collectives.schedule_undecided(collective);
+        }
+        self.drop_unused(i);
+    }
+
     /// Drops the stream of broadcasts that schedules execute from now on: every member has what its root sent.
     fn drop_unused(&mut self, i: usize) {
         if let Some(stream) = self.collectives.multicast.take_stream(i) {

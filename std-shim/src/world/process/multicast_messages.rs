@@ -1,8 +1,8 @@
 //! Broadcasts by multicast: how calls and streams exchange their bytes.
 //!
 //! Until the root has tested the group it notifies the members of each call that a schedule executes it, and once the
-//! test has failed, of all calls at once. A member does nothing in a call before it receives that, or the call's first
-//! segment: no rank guesses.
+//! test has failed, or multicasts do not reach a member any more, of all calls at once. A member does nothing in a call
+//! before it receives that, or the call's first segment: no rank guesses.
 
 use unisono_core::collective::FailureCause;
 use unisono_core::device::{Device as _, DeviceQueue, Memory as _, Token as _};
@@ -53,7 +53,9 @@ impl Process {
         let Some(of) = multicast.streams.get_mut(i) else { return false };
         let call = active.get_mut(collective as usize).and_then(Option::as_mut);
         let Some(call) = call.and_then(|running| running.executor.multicast_mut()) else { return false };
+        let has_deaf_member = of.has_deaf_member();
         match &mut of.part {
+            Part::Root { held, .. } if has_deaf_member => held.push(collective),
             Part::Root { test, sends, .. } if test.state() == TestState::Passed => {
                 call.stage = MulticastStage::Sending;
                 sends.push_back(collective);
@@ -99,13 +101,7 @@ impl Process {
         };
         let decided: Vec<u32> = undecided.extract_if(.., is_scheduled).collect();
         for collective in decided {
-            let running = self.collectives.get_mut(collective);
-            if let Some(call) = running.and_then(|running| running.executor.multicast_mut())
-                && call.stage == MulticastStage::Undecided
-            {
-                call.stage = MulticastStage::Scheduled;
-                self.collectives.enqueue(collective);
-            }
+            self.collectives.schedule_undecided(collective);
         }
     }
 
@@ -116,6 +112,7 @@ impl Process {
             self.handle_group_message(now, from, message);
         }
         for i in 0..self.collectives.multicast.streams.len() {
+            self.abandon_deaf_group(i);
             self.advance_test(now, i);
             while self.queue_segment(i) {}
             while self.deliver_segment(now, i) {}

@@ -23,6 +23,7 @@ use super::context::{
     ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer, Round,
 };
 use super::group_message::{self, GroupMessage};
+use super::multicast_call::MulticastStage;
 use super::multicast_streams::MulticastStreams;
 use super::rdma_all_to_all::RdmaAllToAll;
 use super::release_groups::RELEASE_HEADER;
@@ -404,6 +405,17 @@ impl CollectiveTable {
         {
             running.is_queued = true;
             self.work.ready.push_back(collective);
+        }
+    }
+
+    /// Lets a schedule execute a call that waited for the decision between multicast and schedules.
+    pub(in crate::world) fn schedule_undecided(&mut self, collective: u32) {
+        let running = self.get_mut(collective);
+        if let Some(call) = running.and_then(|running| running.executor.multicast_mut())
+            && call.stage == MulticastStage::Undecided
+        {
+            call.stage = MulticastStage::Scheduled;
+            self.enqueue(collective);
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::multicast::{
-    AckMode, GroupKey, GroupMember, GroupTest, Ring, SEGMENT_HEADER, Stream, StreamConfig, Topology,
+    AckMode, GroupKey, GroupMember, GroupTest, Ring, SEGMENT_HEADER, Stream, StreamConfig, TestState, Topology,
 };
 use unisono_core::time::{Nanos, units};
 
@@ -87,6 +87,9 @@ pub(in crate::world) enum Part {
         /// Calls whose segments are queued, in their order, and the next segment of the first of them.
         sends: VecDeque<u32>,
         next: u32,
+        /// Calls that wait until all members have what was sent, since multicasts do not reach one of them any more: then
+        /// schedules execute these calls and all later ones.
+        held: Vec<u32>,
     },
     /// It is another member.
     Member {
@@ -126,8 +129,14 @@ impl RootedStream {
         self.name.members.world_rank(Rank(member.0)).map(PeerId::from)
     }
 
+    /// Whether multicasts do not reach a member of this root's group, which has passed its test.
+    pub(in crate::world) fn has_deaf_member(&self) -> bool {
+        let is_used = matches!(&self.part, Part::Root { test, .. } if test.state() == TestState::Passed);
+        is_used && self.stream.as_ref().is_some_and(|stream| stream.machine.has_deaf_member())
+    }
+
     /// Whether all members have what this rank sent as the root.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::world) fn is_idle(&self) -> bool {
         match &self.part {
             Part::Root { sends, .. } => {
                 sends.is_empty() && self.stream.as_ref().is_none_or(|stream| stream.machine.is_idle())
@@ -147,11 +156,12 @@ impl RootedStream {
 
     pub(super) fn forget(&mut self, collective: u32) {
         match &mut self.part {
-            Part::Root { sends, next, .. } => {
+            Part::Root { sends, next, held, .. } => {
                 if sends.front() == Some(&collective) {
                     *next = 0;
                 }
                 sends.retain(|of| *of != collective);
+                held.retain(|of| *of != collective);
             }
             Part::Member { undecided, receives, discards, .. } => {
                 undecided.retain(|of| *of != collective);
