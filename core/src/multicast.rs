@@ -21,7 +21,7 @@
 //!    that it reported, and report to it at once. When the root fails, its stream ends: members may differ in what
 //!    they have, and know the first segment that is missing.
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
-//! 8. A member of which 7/8 of the segments of two windows had to be repaired is deaf: the host uses the group no more.
+//! 8. A member to which 7/8 of a sample of segments had to be sent again is deaf: the host uses the group no more.
 
 mod datagram;
 mod group_test;
@@ -53,4 +53,6 @@ pub struct StreamConfig {
     pub granularity: u32,
     /// Longest time between two probes.
     pub max_interval: u32,
+    /// Acknowledged segments of a member, of which 7/8 had to be repaired if it is deaf. 0: no member is.
+    pub deaf_sample: u32,
 }

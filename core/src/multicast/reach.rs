@@ -12,8 +12,11 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Records a report. After each sample of `sample` acknowledged segments the member is deaf if at most an eighth of
-    /// them arrived without a repair; a deaf member stays deaf.
+    /// them arrived without a repair; a deaf member stays deaf. Nothing is recorded if `sample` is 0.
     pub(super) fn record(&mut self, acknowledged: u32, missed: u32, sample: u32) {
+        if sample == 0 {
+            return;
+        }
         self.missed = self.missed.saturating_add(if mutant!("deaf_unnoticed") { 0 } else { missed });
         self.acknowledged = self.acknowledged.saturating_add(acknowledged);
         if self.acknowledged >= sample {

@@ -217,7 +217,7 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         let report = Report { missing: self.unrepaired(now, from, report), ..*report };
         let Some(reported) = self.members.handle_report(from, &report, self.sent()) else { return };
         if let Some(reach) = self.reach.get_mut(from.0 as usize) {
-            reach.record(reported.moved, reported.missed, (W as u32) << 1);
+            reach.record(reported.moved, reported.missed, self.config.deaf_sample);
         }
         if let Some(copy) = self.copy(report.own.back(1))
             && reported.moved > 0
@@ -329,8 +329,8 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         self.members.lagging(self.unsent)
     }
 
-    /// Whether multicasts do not reach a member that acknowledges to the root: of the segments of two windows 7/8 had to
-    /// be repaired. It stays so; every segment still arrives.
+    /// Whether multicasts do not reach a member that acknowledges to the root: 7/8 of a
+    /// [sample](StreamConfig::deaf_sample) of segments had to be repaired. It stays so; every segment still arrives.
     pub fn has_deaf_member(&self) -> bool {
         let is_deaf = |rank: Rank| self.reach.get(rank.0 as usize).is_some_and(Reach::is_deaf);
         self.members.children().any(is_deaf)

@@ -135,6 +135,7 @@ impl Process {
             ack_every: WINDOW as u32 / 8,
             granularity: units(u64::from(device.limits().granularity_ns)),
             max_interval: units(20_000_000),
+            deaf_sample: 0,
         };
         let key = GroupKey { group: GROUP, epoch: options.seed << 32 | 0x5eed };
         let members = (0..count).map(|rank| GroupMember { peer: PeerId(rank), incarnation: Incarnation(rank + 1) });

@@ -138,7 +138,9 @@ impl MulticastStream {
     pub const fn new(options: MulticastOptions) -> Self {
         let founders = if options.joins { JOINER as u32 } else { N as u32 };
         let topology = Topology { mode: options.mode, founders, root: Rank(0) };
-        let config = StreamConfig { topology, ack_every: options.ack_every, granularity: 1, max_interval: 1 };
+        let deaf_sample = if options.goes_deaf { options.messages as u32 } else { 0 };
+        let config =
+            StreamConfig { topology, ack_every: options.ack_every, granularity: 1, max_interval: 1, deaf_sample };
         Self { options, config }
     }
 

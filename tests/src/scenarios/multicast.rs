@@ -122,6 +122,7 @@ pub fn run(options: &StreamRun, seed: u64) -> StreamOutcome {
         ack_every: options.ack_every,
         granularity: units(ROUND_TRIP_NS),
         max_interval: units(1_000_000),
+        deaf_sample: 0,
     };
     let key = GroupKey { group: GROUP, epoch: 0xfeed_0000_0000_0000 | seed };
     let members = ids.iter().map(|id| GroupMember { peer: (*id).into(), incarnation: Incarnation(100 + id.0) });

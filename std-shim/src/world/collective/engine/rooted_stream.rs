@@ -19,6 +19,8 @@ pub(in crate::world) const WINDOW: usize = 256;
 const SEGMENT_MAX: u32 = 8192;
 /// Members acknowledge each time that this number of segments has arrived.
 const ACK_EVERY: u32 = 8;
+/// Segments by which a member is found that multicasts do not reach any more.
+const DEAF_SAMPLE: u32 = 2 * WINDOW as u32;
 /// Longest time between two probes, in nanoseconds.
 const PROBE_MAX: u64 = 20_000_000;
 
@@ -60,6 +62,7 @@ impl GroupStream {
             ack_every: ACK_EVERY,
             granularity: units(limits.granularity_ns.into()),
             max_interval: units(PROBE_MAX),
+            deaf_sample: DEAF_SAMPLE,
         };
         let bytes = u64::from(limits.receive_slots).saturating_mul(limits.mtu.into());
         // Half of what a receiver can buffer: other roots send, too.
