@@ -68,6 +68,8 @@ const INTERRUPT_BASE: u32 = 1 << 16;
 const GRANULARITY_NS: u32 = 250_000;
 /// How long an adapter may take to complete postings.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a join waits for the group's address handle: it needs no other host, but the requests before it may.
+const GROUP_HANDLE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Interval between two checks of an adapter that is down, or may be.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an adapter is checked after a change of its addresses.
@@ -603,17 +605,22 @@ impl<A: Lent> Device for Ud<A> {
         self.device_events.pop_front()
     }
 
-    /// Waits for the fabric's answer, which for RoCE comes at once. A member also receives its own datagrams.
+    /// Waits for the fabric's answer, which for RoCE comes at once, and for the group's address handle, at most 100 ms. A
+    /// member also receives its own datagrams.
     fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
         let member = self.polled.queue.as_ref().and_then(Queue::member);
         let (place, joined) = self.groups.join(&self.domain, member, group)?;
-        match joined.map(|gid| self.table.set_group(place, (group, gid), self.limits.mtu)) {
-            None | Some(true) => Ok(()),
-            Some(false) => {
-                let _ = self.groups.leave(group);
-                Err(GroupError::Refused(group))
-            }
+        let Some(gid) = joined else { return Ok(()) };
+        if !self.table.set_group(place, (group, gid), self.limits.mtu) {
+            let _ = self.groups.leave(group);
+            return Err(GroupError::Refused(group));
         }
+        let started = Instant::now();
+        while !self.table.has_group_handle(place) && started.elapsed() < GROUP_HANDLE_TIMEOUT {
+            std::thread::yield_now();
+            self.handle_resolved();
+        }
+        Ok(())
     }
 
     fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {

@@ -263,6 +263,11 @@ impl AddressTable {
         is_set && !matches!(self.destination(index, DeviceQueue::Polled), Destination::Nowhere)
     }
 
+    /// Whether the group of this place has a handle.
+    pub(super) fn has_group_handle(&self, place: usize) -> bool {
+        self.places.contains_key(&self.group_index(place).0)
+    }
+
     /// Removes the path to the group of this place.
     pub(super) fn clear_group(&mut self, place: usize) {
         let (index, Some(number)) = (self.group_index(place), self.groups.get_mut(place)) else { return };
