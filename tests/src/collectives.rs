@@ -7,6 +7,7 @@ pub mod oracle;
 mod rounds;
 pub mod selection_log;
 pub mod skew;
+pub mod skew_charts;
 pub mod strided;
 
 use core::fmt;

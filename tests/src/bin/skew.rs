@@ -1,13 +1,16 @@
 //! Synchronization delays of barriers whose ranks enter at different times, at up to 65 536 simulated ranks.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use unisono_bench::plot;
 use unisono_core::collective::token_tree::{Position, ReleasePath};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::Algorithm;
-use unisono_tests::collectives::skew::{BarrierAlgorithm, NetworkCost, barrier, deepest, depth};
+use unisono_tests::collectives::skew::{BarrierAlgorithm, NetworkCost, SemiDynamicTree, barrier, deepest, depth};
+use unisono_tests::collectives::skew_charts;
 use unisono_tests::harness::report::{Limit, Report};
 
 /// Token trees against combining trees of the same degree and recursive doubling, after Mamidala, Liu, Panda (2004) and
@@ -30,6 +33,9 @@ struct Options {
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
+    /// Draws the source's Figures 4 to 12 into this file.
+    #[arg(long, value_name = "FILE.svg|png", value_parser = plot::file)]
+    plot: Option<PathBuf>,
 }
 
 /// L / M, as a fraction.
@@ -70,9 +76,16 @@ fn main() -> ExitCode {
         two_late(&options, &mut report, cost, name);
         no_skew(&options, &mut report, cost, name);
         against_doubling(&options, &mut report, cost, name);
+        semi_dynamic(&options, &mut report, cost, name);
     }
     source(&options, &mut report);
     sweep(&options, &mut report);
+    if let Some(path) = &options.plot
+        && let Err(error) = plot::draw(path, &skew_charts::charts())
+    {
+        eprintln!("{}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
     report.figure("seconds", "", started.elapsed().as_secs_f64(), "s", Limit::None);
     report.end()
 }
@@ -139,6 +152,36 @@ fn against_doubling(options: &Options, report: &mut Report, cost: NetworkCost, n
     let [token, doubling] =
         [options.tree(1), DOUBLING].map(|algorithm| barrier(algorithm, SIZE, cost, &late).delay() as f64);
     report.figure("token_by_doubling", &format!("L/M {name}, {SIZE} ranks"), token / doubling, "", Limit::Most(0.4));
+}
+
+/// A tree whose root was last in the barrier before: as good as the token tree if the same rank is late again, and as the
+/// combining tree if it is another one each time.
+fn semi_dynamic(options: &Options, report: &mut Report, cost: NetworkCost, name: &str) {
+    const CALLS: u32 = 20;
+    for &size in options.ranks.iter().filter(|size| **size <= 4096) {
+        let mut random = fastrand::Rng::with_seed(size.into());
+        let mut anyone = || random.u32(..size);
+        let same = deepest(0..size, size, options.degree);
+        let all_the_same = [same; CALLS as usize].to_vec();
+        let others: Vec<u32> = (0..CALLS).map(|_| anyone()).collect();
+        for (late_ranks, pattern, limit) in [(all_the_same, "same", Limit::Most(1.05)), (others, "any", Limit::None)] {
+            let mut tree = SemiDynamicTree::new(size, options.degree);
+            let (mut by_history, mut token, mut combining) = (0, 0, 0);
+            for (call, rank) in late_ranks.into_iter().enumerate() {
+                let late = [(rank, late(cost))];
+                let delay = tree.barrier(cost, &late).delay();
+                // The first call has no history.
+                if call > 0 {
+                    by_history += delay;
+                    token += barrier(options.tree(1), size, cost, &late).delay();
+                    combining += barrier(options.tree(0), size, cost, &late).delay();
+                }
+            }
+            let of = format!("L/M {name}, {size} ranks, {pattern} rank late");
+            report.figure("semi_dynamic_by_token", &of, by_history as f64 / token as f64, "", limit);
+            report.figure("semi_dynamic_by_combining", &of, by_history as f64 / combining as f64, "", Limit::None);
+        }
+    }
 }
 
 /// The source measures 16 nodes, degree 8, and gains 2.28 for barriers and 2.18 for allreduces: at depth 2 these are
