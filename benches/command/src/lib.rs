@@ -11,6 +11,7 @@ mod exchange;
 mod hardware_baseline;
 mod latency;
 mod one_sided;
+mod overlap;
 pub mod plot;
 pub mod programs;
 mod skew;
@@ -59,6 +60,8 @@ pub(crate) enum Measure {
     Collective(CollectiveArgs),
     /// Synchronization delay of a barrier or allreduce with late ranks: from the last entering to the last leaving
     Skew(skew::Options),
+    /// Part of an immediate collective's time that a computation as long as the collective hides
+    Overlap(overlap::Options),
     /// Measure against message sizes: a table with quartiles, as CSV and as a plot; needs no launcher
     Sweep(sweep::Options),
 }
@@ -146,6 +149,7 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         Measure::Barrier => ("barrier", Bytes(0), 1),
         Measure::Collective(named) => ("collective", named.sized.bytes, 1),
         Measure::Skew(skewed) => ("skew", skewed.size(), 1),
+        Measure::Overlap(overlapped) => ("overlap", overlapped.bytes, 1),
     };
     let mut settings = Settings::from_environment()?;
     if let Measure::Skew(skewed) = &options.measure
@@ -261,6 +265,12 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
             line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
         }
+        Measure::Overlap(overlapped) => {
+            let measured = overlap::measure(on, &overlapped)?;
+            let (more, of) = overlap::report(&overlapped, world.size(), &measured);
+            merge(&mut facts, more);
+            line = of;
+        }
     }
     if let Measure::Skew(skewed) = &options.measure {
         let delays = skew::measure(on, skewed)?;
@@ -331,6 +341,14 @@ mod tests {
             (
                 "collective all_to_all --bytes 4K",
                 Measure::Collective(CollectiveArgs { name: collective::CollectiveName::AllToAll, sized: sized(4096) }),
+            ),
+            (
+                "overlap allreduce --bytes 1M --rounds 7",
+                Measure::Overlap(overlap::Options {
+                    name: overlap::OverlapCollective::AllReduce,
+                    bytes: Bytes(1 << 20),
+                    rounds: 7,
+                }),
             ),
         ] {
             assert_eq!(
