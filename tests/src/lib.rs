@@ -3,6 +3,8 @@
 extern crate alloc;
 
 #[cfg(feature = "host")]
+pub mod adapter_cache;
+#[cfg(feature = "host")]
 pub mod bare_metal;
 #[cfg(feature = "host")]
 pub mod collectives;

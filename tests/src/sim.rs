@@ -8,8 +8,10 @@
 //! A node has one link of each kind per rail ([`Config::rails`]); a datagram to a group leaves once, over the first rail,
 //! and a copy of it takes the rest of the way to each other member, with faults of its own.
 //!
-//! The way of a datagram: `flush` → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts, links
-//! that are down) → propagation → queue → ingress link → checksum → slot.
+//! The way of a datagram: `flush` → adapter → egress link → faults (the injector of [`unisono_udp::fault_injection`], cuts,
+//! links that are down) → propagation → queue → ingress link → adapter → checksum → slot. Adapters cost nothing unless
+//! [`Config::adapter`] says what; between nodes [with connections](Network::set_connections), datagrams take those, each
+//! of which has a context in the caches of both adapters.
 //!
 //! # Example
 //! ```
@@ -34,7 +36,9 @@
 //! assert_eq!(network.device(there).receive(queue).unwrap().prefix(), b"one");
 //! ```
 
+mod adapter;
 mod config;
+pub mod context_cache;
 mod counts;
 mod device;
 pub mod ethernet_hub;
@@ -58,6 +62,7 @@ use unisono_core::ids::{PeerId, Rail};
 use unisono_udp::fault_injection::Faults;
 
 pub use self::{
+    adapter::AdapterCost,
     config::{CHECKSUM, Completion, Config, Link},
     counts::{DatagramCounts, Dropped},
     device::{SimDevice, SimReceived, SimToken},
@@ -237,6 +242,23 @@ impl Network {
     pub fn set_all_faults(&self, faults: Faults) {
         let fabric = &mut *self.fabric.borrow_mut();
         fabric.injector = Fabric::injector(faults, &mut fabric.random);
+    }
+
+    /// Gives two nodes this number of reliable connections with each other, over which their datagrams go in turn, in
+    /// each direction. Faults and finite queues lose datagrams there, too. 0: they have datagrams only.
+    pub fn set_connections(&self, one: NodeId, other: NodeId, count: u32) {
+        self.fabric.borrow_mut().adapters.connect(one.0, other.0, count);
+    }
+
+    /// Bytes of the largest datagram from one node to another, checksum excluded: [`Config::mtu`], but with adapters and
+    /// without connections a packet.
+    pub fn path_mtu(&self, from: NodeId, to: NodeId) -> u32 {
+        self.fabric.borrow().path_mtu(from.0, to.0)
+    }
+
+    /// Uses of contexts that were not in the cache of the node's adapters.
+    pub fn context_misses(&self, node: NodeId) -> u64 {
+        self.fabric.borrow().adapters.misses(node.0)
     }
 
     /// Drops all datagrams that `from` flushes to `to` from now on. One way only.

@@ -54,6 +54,16 @@ impl Report {
         Self { bar, json, missed: false, under_way }
     }
 
+    /// Begins a table: what its figures are, and where they were measured.
+    pub fn table(&mut self, title: &str) {
+        let bar = self.bar;
+        let line = match self.json {
+            true => format!("{{\"bar\":{bar},\"table\":\"{title}\"}}"),
+            false => format!("bar {bar:<3} {title}"),
+        };
+        self.under_way.suspend(|| println!("{line}"));
+    }
+
     /// One figure. `name` is a JSON key; `of` distinguishes figures of one name.
     pub fn figure(&mut self, name: &str, of: &str, figure: f64, unit: &str, limit: Limit) {
         let met = limit.is_met(figure);

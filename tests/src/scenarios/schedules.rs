@@ -21,6 +21,8 @@ pub use self::rank::{ProgressEvent, SimRank};
 pub use self::workloads::{LENGTHS, Workload, WorkloadFilter, workloads};
 use crate::sim::{Config, Dropped, Network};
 
+/// Bytes of the longest eager step of [`run`]: some of [`LENGTHS`] are longer.
+const SHORT: u32 = 64;
 /// Virtual time in which a list of collectives must end, for each of them.
 const BOUND_NS: u64 = 2_000_000_000;
 
@@ -110,9 +112,14 @@ impl Progress<'_> {
 
 /// Runs collectives of one size, `outstanding` at a time on each rank.
 pub fn run(works: &[Workload], outstanding: usize, faults: Faults, seed: u64) -> Outcome {
+    run_over(&Network::new(seed, Config { faults, ..Config::default() }), works, outstanding, SHORT)
+}
+
+/// As [`run`], over a network that has no nodes yet: rank n becomes node n. Steps of up to `eager` bytes that fit in a
+/// datagram are sent at once, others are announced.
+pub fn run_over(network: &Network, works: &[Workload], outstanding: usize, eager: u32) -> Outcome {
     let Some(size) = works.first().map(|work| work.call.size as usize) else { return Outcome::default() };
-    let network = Network::new(seed, Config { faults, ..Config::default() });
-    let mut members = rank::job(&network, size, outstanding);
+    let mut members = rank::job(network, size, outstanding, eager);
     let mut progress = Progress {
         works,
         size,

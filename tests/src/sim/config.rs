@@ -4,6 +4,8 @@ use core::num::NonZeroU64;
 
 use unisono_udp::fault_injection::Faults;
 
+use super::adapter::AdapterCost;
+
 /// Bytes of checksum that each datagram carries besides header and payload.
 pub const CHECKSUM: u32 = 4;
 
@@ -54,7 +56,7 @@ impl Default for Link {
 /// A network: its devices, its links and its faults.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Config {
-    /// Largest datagram, checksum excluded.
+    /// Largest datagram, checksum excluded; with adapters, largest message over a connection.
     pub mtu: u32,
     /// Datagrams that a lane of a device keeps until they are received and released.
     pub receive_slots: u32,
@@ -76,6 +78,8 @@ pub struct Config {
     pub join_ns: u64,
     /// The links.
     pub link: Link,
+    /// The adapters; `None`: they cost nothing.
+    pub adapter: Option<AdapterCost>,
     /// Faults of frames in transit. The seed is drawn from the network's.
     pub faults: Faults,
     /// Nanoseconds without a frame between two nodes after which frames held back for reordering leave.
@@ -97,6 +101,7 @@ impl Default for Config {
             groups: 8,
             join_ns: 0,
             link: Link::default(),
+            adapter: None,
             faults: Faults::default(),
             overtaking_ns: 20_000,
         }

@@ -271,7 +271,8 @@ impl Device for SimDevice {
     fn request_path(&mut self, request: PathRequest) {
         let (PathRequest::Resolve(peer), true) = (request, self.is_current()) else { return };
         let mut fabric = self.fabric.borrow_mut();
-        let (mtu, known) = (fabric.config.mtu, fabric.exists(self.node_of(peer)));
+        let to = self.node_of(peer);
+        let (mtu, known) = (fabric.path_mtu(self.node, to), fabric.exists(to));
         for rail in fabric.rails() {
             let fact = if known { DeviceEvent::Path { peer, rail, mtu } } else { DeviceEvent::NoPath { peer, rail } };
             fabric.port_mut(self.node).facts.push_back(fact);

@@ -6,6 +6,7 @@ use core::cmp::Ordering;
 use unisono_core::device::DeviceQueue;
 use unisono_core::ids::Rail;
 
+use super::adapter::Engine;
 use super::frame::FrameId;
 
 /// A scheduled event.
@@ -15,6 +16,8 @@ pub(super) enum Event {
     Reach(FrameId),
     /// A frame leaves that queue and reaches the device.
     Arrive(FrameId),
+    /// An engine of an adapter, at the frame's sender or at its receiver, has processed a frame.
+    Processed { frame: FrameId, engine: Engine },
     /// A node asked to be stepped.
     Wake(u32),
     /// Postings finish, if the node still is the incarnation that posted them.

@@ -9,6 +9,7 @@ use unisono_udp::fault_injection::{FaultInjector, ReorderQueue};
 
 use super::{
     DatagramTrace, OutgoingDatagram, Step, TamperVerdict,
+    adapter::Adapters,
     config::{Config, Link},
     counts::DatagramCounts,
     event_queue::{Event, EventQueue},
@@ -77,6 +78,7 @@ pub(super) struct Fabric {
     pub(super) rail_injectors: HashMap<(u32, Rail), Option<FaultInjector>>,
     pub(super) links: HashMap<(u32, Rail), Link>,
     further_rails: HashMap<(u32, Rail), FurtherRail>,
+    pub(super) adapters: Adapters,
     pub(super) groups: Groups,
     pub(super) held_back: HashMap<(u32, u32, Rail), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
@@ -113,6 +115,7 @@ impl Fabric {
             rail_injectors: HashMap::new(),
             links: HashMap::new(),
             further_rails: HashMap::new(),
+            adapters: Adapters::default(),
             groups: Groups::default(),
             held_back: HashMap::new(),
             cuts: HashSet::new(),
@@ -207,6 +210,14 @@ impl Fabric {
         *free_ps
     }
 
+    /// The largest datagram from one node to another, checksum excluded.
+    pub(super) fn path_mtu(&self, from: u32, to: u32) -> u32 {
+        match &self.config.adapter {
+            Some(cost) if !self.adapters.are_connected(from, to) => self.config.mtu.min(cost.packet),
+            _ => self.config.mtu,
+        }
+    }
+
     /// The rail's link towards a node.
     pub(super) fn ingress_mut(&mut self, node: u32, rail: Rail) -> &mut Ingress {
         match rail {
@@ -275,6 +286,7 @@ impl Fabric {
             let step = match event {
                 Event::Reach(frame) => self.reach(frame),
                 Event::Arrive(frame) => self.leave_queue(frame),
+                Event::Processed { frame, engine } => self.leave_adapter(frame, engine),
                 Event::Wake(node) => self.wake(node),
                 Event::Complete { node, incarnation, lane, postings } => {
                     self.complete(node, incarnation, lane, postings)
@@ -346,6 +358,7 @@ impl Fabric {
 
     pub(super) fn restart(&mut self, node: u32) {
         self.crash(node);
+        self.adapters.forget_contexts(node);
         self.node_mut(node).up = true;
     }
 

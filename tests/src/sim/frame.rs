@@ -1,7 +1,7 @@
 //! Datagrams in flight or in a device, in a pool that reuses the memory of freed ones.
 
 use unisono_core::device::{DeviceQueue, TxReason};
-use unisono_core::ids::Rail;
+use unisono_core::ids::{GroupId, Rail};
 
 /// Index into the pool; a device shows it as the datagram's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,6 +31,10 @@ pub(super) struct Frame {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) rail: Rail,
+    /// The group that it is sent to.
+    pub(super) group: Option<GroupId>,
+    /// The number of the connection that carries it.
+    pub(super) connection: Option<u32>,
     pub(super) lane: DeviceQueue,
     /// `None` when it was forged.
     pub(super) cause: Option<TxReason>,

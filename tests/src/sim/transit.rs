@@ -9,6 +9,7 @@ use unisono_udp::fault_injection::FaultOutcome;
 
 use super::{
     DatagramFate, DatagramTrace, NodeId, OutgoingDatagram, Step, TamperVerdict,
+    adapter::Engine,
     config::{CHECKSUM, Completion, Link},
     counts::Dropped,
     event_queue::Event,
@@ -77,15 +78,24 @@ impl Fabric {
         let (destination, lane, cause) = (posting.to, posting.at, Some(posting.cause));
         let frame = Frame { bytes, from: node, lane, cause, place: Place::Flying, ..Frame::default() };
         self.counts.sent += 1;
-        match destination {
+        self.frames[id] = match destination {
             Destination::Peer { peer: PeerId(to), rail } => {
-                self.frames[id] = Frame { to, rail, ..frame };
-                self.depart(id);
+                let connection = self.adapters.next_connection(node, to);
+                Frame { to, rail, connection, ..frame }
             }
-            Destination::Group(group) => {
-                self.frames[id] = Frame { to: node, ..frame };
-                self.depart_to_group(id, group);
-            }
+            Destination::Group(group) => Frame { to: node, group: Some(group), ..frame },
+        };
+        match self.config.adapter {
+            None => self.leave(id),
+            Some(_) => self.enter_adapter(id, Engine::Send),
+        }
+    }
+
+    /// Puts a frame on its way, or one for each member of its group.
+    pub(super) fn leave(&mut self, id: FrameId) {
+        match self.frames[id].group {
+            None => self.depart(id),
+            Some(group) => self.depart_to_group(id, group),
         }
     }
 
@@ -155,15 +165,22 @@ impl Fabric {
         self.traverse(id, leave);
     }
 
-    /// When the sender's link has carried the frame.
+    /// When the sender's link has carried the frame; of a message that is cut into packets, the first one.
     fn egress(&mut self, id: FrameId) -> u64 {
-        let Frame { from, rail, ref bytes, .. } = self.frames[id];
+        let Frame { from, to, rail, connection, ref bytes, .. } = self.frames[id];
+        let bytes = bytes.len();
         if !self.exists(from) {
             return self.now;
         }
         let link = self.link(from, rail);
-        let occupied = link.picoseconds(link.egress_bytes_per_s, bytes.len());
-        self.leave_ps(from, rail, occupied).div_ceil(1000)
+        let occupied = link.picoseconds(link.egress_bytes_per_s, bytes);
+        let left = self.leave_ps(from, rail, occupied);
+        let packet = self.config.adapter.filter(|_| connection.is_some()).map_or(bytes, |cost| cost.packet as usize);
+        // A faster link towards the receiver waits for the last packet.
+        let overlaps =
+            self.link(to, rail).ingress_bytes_per_s.is_some_and(|into| Some(into) <= link.egress_bytes_per_s);
+        let first = if overlaps { link.picoseconds(link.egress_bytes_per_s, packet.min(bytes)) } else { occupied };
+        (left - (occupied - first)).div_ceil(1000)
     }
 
     /// Applies injected faults to a frame that leaves at `leave`.
@@ -191,7 +208,7 @@ impl Fabric {
         if !self.exists(to) || rail.0 >= self.config.rails {
             return Some(Dropped::UnknownPeer);
         }
-        if bytes.len() > self.config.mtu as usize {
+        if bytes.len() > self.path_mtu(from, to) as usize {
             return Some(Dropped::Oversize);
         }
         if self.exists(from) && !self.is_linked(from, rail) {
@@ -262,7 +279,7 @@ impl Fabric {
         let bytes = bytes.len();
         let link = self.link(to, rail);
         if link.ingress_bytes_per_s.is_none() {
-            return self.arrive(id);
+            return self.take_in(id);
         }
         let now_ps = self.now * 1000;
         let ingress = self.ingress_mut(to, rail);
@@ -281,12 +298,22 @@ impl Fabric {
     pub(super) fn leave_queue(&mut self, id: FrameId) -> Option<Step> {
         let Frame { to, rail, .. } = self.frames[id];
         self.ingress_mut(to, rail).queued -= 1;
-        let step = self.arrive(id);
+        let step = self.take_in(id);
         self.release_port(to);
         step
     }
 
-    fn arrive(&mut self, id: FrameId) -> Option<Step> {
+    /// A frame reaches its receiver's adapter.
+    fn take_in(&mut self, id: FrameId) -> Option<Step> {
+        if self.config.adapter.is_none() {
+            return self.arrive(id);
+        }
+        self.enter_adapter(id, Engine::Receive);
+        None
+    }
+
+    /// A frame reaches the slots of its receiver.
+    pub(super) fn arrive(&mut self, id: FrameId) -> Option<Step> {
         let Frame { to, rail, lane, corrupt, .. } = self.frames[id];
         let slots = self.config.receive_slots;
         let lane = if self.config.interrupts { lane } else { DeviceQueue::Polled };

@@ -104,7 +104,6 @@ pub struct RmaProcess {
     owners: HashMap<u32, Owner>,
     grants: HashMap<u32, RmaOperationId>,
     keys: fastrand::Rng,
-    room: u32,
     /// A silent peer counts as failed.
     pub fails_silent: bool,
 }
@@ -142,16 +141,15 @@ impl RmaProcess {
             owners: HashMap::new(),
             grants: HashMap::new(),
             keys: fastrand::Rng::with_seed(u64::from(incarnation)),
-            room: limits.mtu - HEADER as u32,
             fails_silent: true,
         }
     }
 
     /// Adds a peer, as bootstrap does.
     pub fn add_peer(&mut self, peer: NodeId, incarnation: u32) {
-        let mtu = self.network.device(self.id).limits().mtu;
+        let mtu = self.network.path_mtu(self.id, peer);
         self.endpoint.add_peer(self.network.now(), peer.into(), Incarnation(incarnation), mtu);
-        self.handler.rma.connect(peer.into(), self.room);
+        self.handler.rma.connect(peer.into(), mtu - HEADER as u32);
         self.wake();
     }
 

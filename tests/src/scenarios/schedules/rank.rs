@@ -8,7 +8,7 @@ use unisono_core::counters::Counters;
 use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{self, Endpoint, Handler, Verdict};
 use unisono_core::ids::{CollectiveId, Incarnation, PeerId, Rank, RemoteKey, StepId};
-use unisono_core::message::collective_transport::header::TransportKind;
+use unisono_core::message::collective_transport::header::{EAGER_HEADER, TransportKind};
 use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, StepKey};
 use unisono_core::message::matching::{PostedReceive, Unexpected};
 use unisono_core::message::point_to_point;
@@ -19,14 +19,13 @@ use unisono_core::progress::make_progress;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::{Region, RegionRange, Span};
 use unisono_core::transport::{EndpointHost, EndpointTransport, Token, TokenTable};
+use unisono_core::wire::HEADER;
 use unisono_memory::endpoint_storage::{BoxedMessageStorage, BoxedStorage, EndpointSizes, buckets};
 
 use super::Workload;
 use super::running::Running;
 use crate::sim::{Network, NodeId, SimMemory};
 
-/// Bytes of the longest eager message: some of [`LENGTHS`](super::LENGTHS) are longer.
-const LIMIT: u32 = 64;
 const CREDIT: u8 = 4;
 const HEADERS: usize = 4;
 /// Steps that an executor has under way at most.
@@ -131,13 +130,14 @@ pub struct SimRank {
     events: Vec<ProgressEvent>,
 }
 
-/// A job of `size` connected ranks that run up to `outstanding` collectives at a time.
-pub(super) fn job(network: &Network, size: usize, outstanding: usize) -> Vec<SimRank> {
+/// A job of `size` connected ranks that run up to `outstanding` collectives at a time. Steps of up to `eager` bytes that
+/// fit in a datagram are sent at once.
+pub(super) fn job(network: &Network, size: usize, outstanding: usize, eager: u32) -> Vec<SimRank> {
     let ids: Vec<NodeId> = (0..size).map(|_| network.add_node()).collect();
-    let mut members: Vec<SimRank> = ids.iter().map(|id| SimRank::new(network, *id, size, outstanding)).collect();
+    let mut members: Vec<SimRank> = ids.iter().map(|id| SimRank::new(network, *id, size, outstanding, eager)).collect();
     for member in &mut members {
         for id in ids.iter().filter(|id| **id != member.id) {
-            let mtu = network.device(member.id).limits().mtu;
+            let mtu = network.path_mtu(member.id, *id);
             member.endpoint.add_peer(network.now(), (*id).into(), incarnation(*id), mtu);
         }
         network.wake_at(member.id, network.now());
@@ -149,10 +149,12 @@ const fn incarnation(id: NodeId) -> Incarnation {
     Incarnation(0x1000 + id.0)
 }
 
-fn messenger(size: usize, outstanding: usize, steps: Region) -> Messenger<BoxedMessageStorage> {
+/// `limits`: bytes of the longest eager step to each peer; `eager`: those of a slot for one.
+fn messenger(limits: &[u32], outstanding: usize, eager: u32, steps: Region) -> Messenger<BoxedMessageStorage> {
     fn free<R: Clone>(record: R, count: usize) -> Box<[R]> {
         vec![record; count].into()
     }
+    let size = limits.len();
     let records = WINDOW * outstanding;
     let pools = Pools {
         messages: point_to_point::Pools {
@@ -164,7 +166,7 @@ fn messenger(size: usize, outstanding: usize, steps: Region) -> Messenger<BoxedM
             buckets: [buckets(1), buckets(size), buckets(1)],
         },
         steps: collective_transport::Pools {
-            peers: free(CollectivePeer::new(LIMIT), size),
+            peers: limits.iter().map(|limit| CollectivePeer::new(*limit)).collect(),
             sends: free(Entry::FREE, records),
             receives: free(Entry::FREE, records),
             slots: free(Entry::FREE, usize::from(CREDIT) * (size - 1)),
@@ -174,16 +176,18 @@ fn messenger(size: usize, outstanding: usize, steps: Region) -> Messenger<BoxedM
         receives: [free(ReceiveOp::FREE, 1), free(ReceiveOp::FREE, records)],
         outboxes: [free(QueuedMessage::FREE, 1), free(QueuedMessage::FREE, OUTBOX)],
     };
-    let stores = Stores { short: Region::default(), slots: Region::default(), steps, step_bytes: LIMIT };
+    let stores = Stores { short: Region::default(), slots: Region::default(), steps, step_bytes: eager };
     let messages = point_to_point::Config { headers: 1, short: 0, slot: 0, seed: 0 };
     Messenger::new(Config { messages, step_credit: CREDIT, stores }, pools).expect("slots for all credit")
 }
 
 impl SimRank {
-    fn new(network: &Network, id: NodeId, size: usize, outstanding: usize) -> Self {
+    fn new(network: &Network, id: NodeId, size: usize, outstanding: usize, eager: u32) -> Self {
         let config = endpoint::Config::new(id.into(), incarnation(id), &network.device(id).limits());
         let mut memory = network.memory(id);
-        let slots = memory.make(usize::from(CREDIT) * (size - 1) * LIMIT as usize);
+        let slots = memory.make(usize::from(CREDIT) * (size - 1) * eager as usize);
+        let room = |peer: u32| network.path_mtu(id, NodeId(peer)).saturating_sub((HEADER + EAGER_HEADER) as u32);
+        let limits: Vec<u32> = (0..size as u32).map(|peer| room(peer).min(eager)).collect();
         let sizes = EndpointSizes::of_job(size);
         let tokens = [sizes.operations, sizes.placements].map(|records| vec![Token::NOBODY; records].into());
         let [operations, placements] = tokens;
@@ -191,7 +195,7 @@ impl SimRank {
             id,
             network: network.clone(),
             endpoint: Endpoint::new(network.now(), config, sizes.pools()),
-            messenger: messenger(size, outstanding, slots),
+            messenger: messenger(&limits, outstanding, eager, slots),
             tokens: TokenTable::new(operations, placements),
             host: Host { memory, rank: id.0, keys: 0 },
             running: (0..outstanding).map(|_| None).collect(),

@@ -1,0 +1,35 @@
+//! What the cache of queue-pair contexts in adapters costs: reliable connections (RC) against datagrams (UD), after
+//! Mamidala (2008), ch. 8, in the simulated network.
+//!
+//! A message over a connection needs the context of that connection at both ends, a datagram the one of the queue pair
+//! for datagrams. The adapter cuts messages over connections into packets, and the endpoint cuts those over datagrams.
+//! Acknowledgements of RC itself cost nothing, and nor do hosts, except for events.
+
+pub mod alltoall;
+pub mod one_sided;
+mod parameters;
+pub mod transports;
+
+pub use parameters::{BUILT_IN, MESSAGE_BYTES, Parameters, ParametersError};
+
+impl Parameters {
+    /// Bytes of host memory for the peers of a rank in a job of `ranks`, of which it has connections with `connected`
+    /// (§8.2, "Memory Scaling of RC").
+    pub const fn memory(&self, ranks: u64, connected: u64) -> u64 {
+        (ranks - 1) * self.peer_bytes + connected * self.connection_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Parameters;
+
+    #[test]
+    fn memory_grows_by_a_connection_and_by_a_peer() {
+        let parameters = Parameters { connection_bytes: 1000, peer_bytes: 7, ..Parameters::built_in() };
+        assert_eq!(
+            [(1, 0), (5, 0), (5, 4)].map(|(ranks, connected)| parameters.memory(ranks, connected)),
+            [0, 28, 4028]
+        );
+    }
+}
