@@ -292,10 +292,6 @@ impl Figures {
             let added = (connected.nanoseconds - datagrams.nanoseconds) / 1e3;
             self.figure("added_by_misses", &of, added, "us", Limit::None);
             self.figure("rc_by_ud", &of, connected.nanoseconds / datagrams.nanoseconds, "", Limit::None);
-            if ranks == 61 {
-                let error = (added / 60.0 - 1.0).abs();
-                self.figure("added_by_misses_error", "of the source's 60 us", error, "", Limit::Most(0.5));
-            }
         }
         self.source("added_by_misses", "8.2: 61 ranks, around", 60.0, "us");
         self.source("rc_by_ud", "8.2: 32 and 61 ranks, almost", 2.0, "");
