@@ -45,6 +45,7 @@ mod groups;
 mod memory;
 pub mod node;
 mod port;
+mod subnet_manager;
 mod transit;
 
 #[cfg(test)]
@@ -62,6 +63,7 @@ pub use self::{
     counts::{DatagramCounts, Dropped},
     device::{SimDevice, SimReceived, SimToken},
     memory::{SimAddress, SimMemory},
+    subnet_manager::SubnetDelays,
 };
 use self::{
     fabric::Fabric,
@@ -212,6 +214,12 @@ impl Network {
     pub fn set_link(&self, node: NodeId, link: Link) {
         let fabric = &mut *self.fabric.borrow_mut();
         fabric.links.extend(fabric.rails().map(|rail| ((node.0, rail), link)));
+    }
+
+    /// Connects a node by the adapter of another one, as the processes of a host: their datagrams follow each other on its
+    /// first link, and a datagram to a group comes once for each of them. Before either has sent anything.
+    pub fn share_adapter(&self, node: NodeId, of: NodeId) {
+        self.fabric.borrow_mut().adapters.insert(node.0, of.0);
     }
 
     /// Gives a node another link on one rail.

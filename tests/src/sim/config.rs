@@ -4,6 +4,8 @@ use core::num::NonZeroU64;
 
 use unisono_udp::fault_injection::Faults;
 
+use super::subnet_manager::SubnetDelays;
+
 /// Bytes of checksum that each datagram carries besides header and payload.
 pub const CHECKSUM: u32 = 4;
 
@@ -72,8 +74,10 @@ pub struct Config {
     pub rails: u8,
     /// Multicast groups that a device can be a member of.
     pub groups: u32,
-    /// Nanoseconds until the network knows a new member.
+    /// Nanoseconds until the network knows a new member, without a subnet manager.
     pub join_ns: u64,
+    /// A subnet manager handles the requests of members.
+    pub subnet: Option<SubnetDelays>,
     /// The links.
     pub link: Link,
     /// Faults of frames in transit. The seed is drawn from the network's.
@@ -96,6 +100,7 @@ impl Default for Config {
             rails: 1,
             groups: 8,
             join_ns: 0,
+            subnet: None,
             link: Link::default(),
             faults: Faults::default(),
             overtaking_ns: 20_000,

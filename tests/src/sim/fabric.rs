@@ -77,6 +77,8 @@ pub(super) struct Fabric {
     pub(super) rail_injectors: HashMap<(u32, Rail), Option<FaultInjector>>,
     pub(super) links: HashMap<(u32, Rail), Link>,
     further_rails: HashMap<(u32, Rail), FurtherRail>,
+    /// The node whose first link a node uses, if it has none of its own.
+    pub(super) adapters: HashMap<u32, u32>,
     pub(super) groups: Groups,
     pub(super) held_back: HashMap<(u32, u32, Rail), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
@@ -113,7 +115,8 @@ impl Fabric {
             rail_injectors: HashMap::new(),
             links: HashMap::new(),
             further_rails: HashMap::new(),
-            groups: Groups::default(),
+            adapters: HashMap::new(),
+            groups: Groups::new(&config),
             held_back: HashMap::new(),
             cuts: HashSet::new(),
             rail_cuts: HashSet::new(),
@@ -196,11 +199,19 @@ impl Fabric {
         self.node(node).tickets[lane as usize]
     }
 
+    /// The node whose first link this one uses.
+    pub(super) fn adapter(&self, node: u32) -> u32 {
+        self.adapters.get(&node).copied().unwrap_or(node)
+    }
+
     /// When a frame that occupies the node's egress link for `ps` picoseconds has left.
     pub(super) fn leave_ps(&mut self, node: u32, rail: Rail, ps: u64) -> u64 {
         let now_ps = self.now * 1000;
         let free_ps = match rail {
-            Rail(0) => &mut self.node_mut(node).egress_free_ps,
+            Rail(0) => {
+                let adapter = self.adapter(node);
+                &mut self.node_mut(adapter).egress_free_ps
+            }
             _ => &mut self.further_rails.entry((node, rail)).or_default().egress_free_ps,
         };
         *free_ps = now_ps.max(*free_ps) + ps;
@@ -210,7 +221,7 @@ impl Fabric {
     /// The rail's link towards a node.
     pub(super) fn ingress_mut(&mut self, node: u32, rail: Rail) -> &mut Ingress {
         match rail {
-            Rail(0) => &mut self.port_mut(node).ingress,
+            Rail(0) => &mut self.port_mut(self.adapter(node)).ingress,
             _ => &mut self.further_rails.entry((node, rail)).or_default().ingress,
         }
     }

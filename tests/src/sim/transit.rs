@@ -283,6 +283,7 @@ impl Fabric {
         self.ingress_mut(to, rail).queued -= 1;
         let step = self.arrive(id);
         self.release_port(to);
+        self.release_port(self.adapter(to));
         step
     }
 
