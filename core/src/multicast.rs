@@ -23,8 +23,12 @@
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
 
 mod datagram;
+mod group_policy;
+mod group_pool;
 mod group_test;
 mod members;
+mod pool_message;
+mod pool_root;
 mod receiver;
 mod root;
 mod stream;
@@ -32,8 +36,12 @@ mod topology;
 mod unreliable;
 
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
+pub use self::group_policy::{BroadcastPath, GroupPolicy};
+pub use self::group_pool::{GroupPool, Offer, SlotSet};
 pub use self::group_test::{GroupTest, TestState};
 pub use self::members::Audience;
+pub use self::pool_message::{POOL_MESSAGE, PoolBody, PoolMessage};
+pub use self::pool_root::{PoolConfig, PoolRoot};
 pub use self::receiver::{Placement, Receiver};
 pub use self::root::{Request, Root, WindowFull};
 pub use self::stream::{Delivery, GroupMember, Ring, Stream, StreamCounters};
