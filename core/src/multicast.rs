@@ -23,6 +23,7 @@
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
 
 mod datagram;
+mod dynamic_attach;
 mod group_policy;
 mod group_pool;
 mod group_test;
@@ -36,6 +37,7 @@ mod topology;
 mod unreliable;
 
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
+pub use self::dynamic_attach::{AttachChange, AttachConfig, DynamicAttach};
 pub use self::group_policy::{BroadcastPath, GroupPolicy};
 pub use self::group_pool::{GroupPool, Offer, SlotSet};
 pub use self::group_test::{GroupTest, TestState};
