@@ -267,7 +267,7 @@ impl Measurements {
         }
         let [follows, attaches] = points;
         self.charts.push(Chart {
-            caption: "wait of the other rank of a late leader's host, 8 × 2 simulated ranks, 1 KiB".to_owned(),
+            caption: "wait for a late leader, 8 × 2 simulated ranks, 1 KiB".to_owned(),
             x: "µs by which the leader is late".to_owned(),
             y: "µs".to_owned(),
             x_label: |late| format!("{late:.0}"),

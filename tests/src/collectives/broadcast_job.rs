@@ -109,7 +109,7 @@ impl BroadcastJob {
         let ranks: Vec<_> = (0..ranks)
             .map(|rank| {
                 let id = network.add_node();
-                if rank as usize % per_host != 0 {
+                if !(rank as usize).is_multiple_of(per_host) {
                     network.share_adapter(id, NodeId(rank - rank % per_host as u32));
                 }
                 let mut memory = network.memory(id);

@@ -109,7 +109,7 @@ pub fn measure(run: PolicyRun, parameters: &GroupParameters) -> PolicyTimes {
     for rank in 0..run.members {
         let spec = Spec::new(CollectiveKind::Broadcast, Algorithm::Knomial, run.members, 1);
         let plan = Plan::new(Spec { rank: Rank(rank), ..spec }).expect("a schedule");
-        job.set_plan(rank as usize, BroadcastPlan::Flat(plan));
+        job.set_plan(rank as usize, BroadcastPlan::Flat(Box::new(plan)));
     }
     let mut measurement = Measurement { run, job };
     let mut times = PolicyTimes::default();

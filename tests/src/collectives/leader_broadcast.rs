@@ -55,7 +55,7 @@ impl Host for Leaders {
         if rank == OTHER {
             self.waits.push(wait);
         }
-        if self.copies && rank % self.per_host == 0 {
+        if self.copies && rank.is_multiple_of(self.per_host) {
             (rank + 1..rank + self.per_host).for_each(|to| job.send_local(to, Local::Copy(call, wait)));
         }
     }
@@ -103,7 +103,7 @@ fn job(parameters: &GroupParameters, hosts: u32, per_host: u32, bytes: u32, mean
         BroadcastMeans::Schedule => {
             for rank in 0..size {
                 let plan = Plan::new(of_rank(rank)).expect("a schedule");
-                job.set_plan(rank as usize, BroadcastPlan::Flat(plan));
+                job.set_plan(rank as usize, BroadcastPlan::Flat(Box::new(plan)));
             }
         }
         BroadcastMeans::ComposedSchedule => {
@@ -113,7 +113,7 @@ fn job(parameters: &GroupParameters, hosts: u32, per_host: u32, bytes: u32, mean
             let groups: Hierarchy<Arc<[u32]>> = groups.map(Arc::from);
             for rank in 0..size {
                 let plan = HierarchicalPlan::new(of_rank(rank), LOWER, groups.clone()).expect("a schedule");
-                job.set_plan(rank as usize, BroadcastPlan::Composed(plan));
+                job.set_plan(rank as usize, BroadcastPlan::Composed(Box::new(plan)));
             }
         }
     }

@@ -12,9 +12,9 @@ use super::{BroadcastJob, Host, Local, Message, payload};
 #[derive(Clone, Debug)]
 pub enum BroadcastPlan {
     /// Over all ranks.
-    Flat(Plan),
+    Flat(Box<Plan>),
     /// Over the leaders of hosts, then within each.
-    Composed(HierarchicalPlan<Arc<[u32]>>),
+    Composed(Box<HierarchicalPlan<Arc<[u32]>>>),
 }
 
 impl Schedule for BroadcastPlan {
@@ -25,14 +25,14 @@ impl Schedule for BroadcastPlan {
     fn steps(&self) -> u32 {
         match self {
             Self::Flat(plan) => plan.steps(),
-            Self::Composed(plan) => Schedule::steps(plan),
+            Self::Composed(plan) => Schedule::steps(&**plan),
         }
     }
 
     fn step(&self, i: u32) -> Option<Step> {
         match self {
             Self::Flat(plan) => plan.step(i),
-            Self::Composed(plan) => Schedule::step(plan, i),
+            Self::Composed(plan) => Schedule::step(&**plan, i),
         }
     }
 }
