@@ -24,8 +24,13 @@
 //! 8. A member to which 7/8 of a sample of segments had to be sent again is deaf: the host uses the group no more.
 
 mod datagram;
+mod dynamic_attach;
+mod group_policy;
+mod group_pool;
 mod group_test;
 mod members;
+mod pool_message;
+mod pool_root;
 mod reach;
 mod receiver;
 mod root;
@@ -34,8 +39,13 @@ mod topology;
 mod unreliable;
 
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
+pub use self::dynamic_attach::{AttachChange, AttachConfig, DynamicAttach};
+pub use self::group_policy::{BroadcastPath, GroupPolicy};
+pub use self::group_pool::{GroupPool, Offer, SlotSet};
 pub use self::group_test::{GroupTest, TestState};
 pub use self::members::Audience;
+pub use self::pool_message::{POOL_MESSAGE, PoolBody, PoolMessage};
+pub use self::pool_root::{PoolConfig, PoolRoot};
 pub use self::receiver::{Placement, Receiver};
 pub use self::root::{Request, Root, WindowFull};
 pub use self::stream::{Delivery, GroupMember, Ring, Stream, StreamCounters};

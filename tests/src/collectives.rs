@@ -1,7 +1,11 @@
 //! The collectives, each as one round whose result is checked.
 
+pub mod broadcast_job;
 mod calls;
+pub mod group_parameters;
+pub mod group_policies;
 pub mod hockney;
+pub mod leader_broadcast;
 pub mod levels;
 pub mod oracle;
 mod rounds;

@@ -5,4 +5,5 @@ pub mod cpu_latency;
 pub mod job;
 pub mod lab;
 pub mod packages;
+pub mod parameters;
 pub mod report;

@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod clock;
 pub mod collective;
 pub mod congestion;
+pub mod group_pool;
 pub mod message;
 pub mod messenger;
 pub mod multicast;

@@ -49,6 +49,7 @@ mod groups;
 mod memory;
 pub mod node;
 mod port;
+mod subnet_manager;
 mod transit;
 
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub use self::{
     counts::{DatagramCounts, Dropped},
     device::{SimDevice, SimReceived, SimToken},
     memory::{SimAddress, SimMemory},
+    subnet_manager::SubnetDelays,
 };
 use self::{
     fabric::Fabric,
@@ -217,6 +219,12 @@ impl Network {
     pub fn set_link(&self, node: NodeId, link: Link) {
         let fabric = &mut *self.fabric.borrow_mut();
         fabric.links.extend(fabric.rails().map(|rail| ((node.0, rail), link)));
+    }
+
+    /// Connects a node by the first link of another one, as the processes of a host: their datagrams follow each other on
+    /// it, and a datagram to a group comes once for each of them. Before either has sent anything.
+    pub fn share_link(&self, node: NodeId, of: NodeId) {
+        self.fabric.borrow_mut().link_owners.insert(node.0, of.0);
     }
 
     /// Gives a node another link on one rail.

@@ -12,6 +12,7 @@ use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, MessageLimits};
 #[cfg(not(feature = "optimize_for_size"))]
 use super::congestion::{self, Congestion};
+use super::group_pool::{Creation, PoolOptions, PooledGroups};
 use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
@@ -255,6 +256,31 @@ macro_rules! multicast {
         }
     };
 }
+
+/// Makes the entry of a model of pooled groups.
+macro_rules! group_pool {
+    ($name:literal, $options:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (0, 0),
+            time: ("abstract", 0),
+            messages: "2 creations",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&PooledGroups::new($options)),
+        }
+    };
+}
+
+/// All ranks create two communicators, and two of them another one, with or after that.
+const POOLED: PoolOptions = PoolOptions {
+    creations: [Creation { parent: 0b111, first: 0b011 }, Creation { parent: 0b011, first: 0b011 }],
+    target: 1,
+    losses: 0,
+    refuses: false,
+};
 
 /// All acknowledge to the root.
 const BASIC: MulticastOptions = MulticastOptions::new(AckMode::Basic);
@@ -819,6 +845,9 @@ pub const MODELS: &[CatalogueEntry] = &[
         "from some moment on the group gets nothing; two reports at a time"
     ),
     multicast!("multicast-join", MulticastOptions { losses: 1, joins: true, ..BASIC }, "a member joins; one loss"),
+    group_pool!("group-pool", PoolOptions { losses: 1, ..POOLED }, "two creations that overlap; a probe is lost"),
+    group_pool!("group-pool-two", PoolOptions { target: 2, ..POOLED }, "two groups are ready or being made"),
+    group_pool!("group-pool-refused", PoolOptions { refuses: true, ..POOLED }, "a rank cannot join"),
 ];
 
 /// Models that are too large: variants of those in [`MODELS`] without their restrictions. Explored by name only, as in
@@ -938,6 +967,11 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("deaf_unnoticed", "multicast-deaf"),
     ("joiner_unprobed", "multicast-join"),
     ("joins_at_edge", "multicast-join"),
+    ("pool_untested", "group-pool"),
+    ("pool_taken_again", "group-pool"),
+    ("pool_own_choice", "group-pool"),
+    ("pool_stays", "group-pool"),
+    ("pool_refilled_early", "group-pool"),
 ];
 
 /// The model of a name.

@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use unisono_udp::fault_injection::Faults;
 
 use super::adapter::AdapterCost;
+use super::subnet_manager::SubnetDelays;
 
 /// Bytes of checksum that each datagram carries besides header and payload.
 pub const CHECKSUM: u32 = 4;
@@ -74,8 +75,10 @@ pub struct Config {
     pub rails: u8,
     /// Multicast groups that a device can be a member of.
     pub groups: u32,
-    /// Nanoseconds until the network knows a new member.
+    /// Nanoseconds until the network knows a new member, without a subnet manager.
     pub join_ns: u64,
+    /// A subnet manager handles the requests of members.
+    pub subnet: Option<SubnetDelays>,
     /// The links.
     pub link: Link,
     /// The adapters; `None`: they cost nothing.
@@ -100,6 +103,7 @@ impl Default for Config {
             rails: 1,
             groups: 8,
             join_ns: 0,
+            subnet: None,
             link: Link::default(),
             adapter: None,
             faults: Faults::default(),

@@ -296,15 +296,11 @@ impl Device for SimDevice {
             return Err(GroupError::Refused(group));
         }
         let fabric = &mut *self.fabric.borrow_mut();
-        let (known, limit) = (fabric.now + fabric.config.join_ns, fabric.config.groups);
-        fabric.groups.join(group, self.node, known, limit)
+        fabric.groups.join(group, self.node, fabric.now)
     }
 
     fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
         let fabric = &mut *self.fabric.borrow_mut();
-        if fabric.config.groups == 0 {
-            return Err(GroupError::Unsupported);
-        }
-        fabric.groups.leave(group, self.node)
+        fabric.groups.leave(group, self.node, fabric.now)
     }
 }

@@ -79,6 +79,8 @@ pub(super) struct Fabric {
     pub(super) links: HashMap<(u32, Rail), Link>,
     further_rails: HashMap<(u32, Rail), FurtherRail>,
     pub(super) adapters: Adapters,
+    /// The node whose first link a node uses, if it has none of its own.
+    pub(super) link_owners: HashMap<u32, u32>,
     pub(super) groups: Groups,
     pub(super) held_back: HashMap<(u32, u32, Rail), HeldBackFrames>,
     pub(super) cuts: HashSet<(u32, u32)>,
@@ -116,7 +118,8 @@ impl Fabric {
             links: HashMap::new(),
             further_rails: HashMap::new(),
             adapters: Adapters::default(),
-            groups: Groups::default(),
+            link_owners: HashMap::new(),
+            groups: Groups::new(&config),
             held_back: HashMap::new(),
             cuts: HashSet::new(),
             rail_cuts: HashSet::new(),
@@ -199,11 +202,19 @@ impl Fabric {
         self.node(node).tickets[lane as usize]
     }
 
+    /// The node whose first link this one uses.
+    pub(super) fn link_owner(&self, node: u32) -> u32 {
+        self.link_owners.get(&node).copied().unwrap_or(node)
+    }
+
     /// When a frame that occupies the node's egress link for `ps` picoseconds has left.
     pub(super) fn leave_ps(&mut self, node: u32, rail: Rail, ps: u64) -> u64 {
         let now_ps = self.now * 1000;
         let free_ps = match rail {
-            Rail(0) => &mut self.node_mut(node).egress_free_ps,
+            Rail(0) => {
+                let owner = self.link_owner(node);
+                &mut self.node_mut(owner).egress_free_ps
+            }
             _ => &mut self.further_rails.entry((node, rail)).or_default().egress_free_ps,
         };
         *free_ps = now_ps.max(*free_ps) + ps;
@@ -221,7 +232,7 @@ impl Fabric {
     /// The rail's link towards a node.
     pub(super) fn ingress_mut(&mut self, node: u32, rail: Rail) -> &mut Ingress {
         match rail {
-            Rail(0) => &mut self.port_mut(node).ingress,
+            Rail(0) => &mut self.port_mut(self.link_owner(node)).ingress,
             _ => &mut self.further_rails.entry((node, rail)).or_default().ingress,
         }
     }

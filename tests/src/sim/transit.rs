@@ -300,6 +300,7 @@ impl Fabric {
         self.ingress_mut(to, rail).queued -= 1;
         let step = self.take_in(id);
         self.release_port(to);
+        self.release_port(self.link_owner(to));
         step
     }
 
