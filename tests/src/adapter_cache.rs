@@ -10,9 +10,9 @@ pub mod one_sided;
 mod parameters;
 pub mod transports;
 
-pub use parameters::{BUILT_IN, MESSAGE_BYTES, Parameters, ParametersError};
+pub use parameters::{AdapterParameters, BUILT_IN, MESSAGE_BYTES};
 
-impl Parameters {
+impl AdapterParameters {
     /// Bytes of host memory for the peers of a rank in a job of `ranks`, of which it has connections with `connected`
     /// (§8.2, "Memory Scaling of RC").
     pub const fn memory(&self, ranks: u64, connected: u64) -> u64 {
@@ -22,11 +22,11 @@ impl Parameters {
 
 #[cfg(test)]
 mod tests {
-    use super::Parameters;
+    use super::AdapterParameters;
 
     #[test]
     fn memory_grows_by_a_connection_and_by_a_peer() {
-        let parameters = Parameters { connection_bytes: 1000, peer_bytes: 7, ..Parameters::built_in() };
+        let parameters = AdapterParameters { connection_bytes: 1000, peer_bytes: 7, ..AdapterParameters::built_in() };
         assert_eq!(
             [(1, 0), (5, 0), (5, 4)].map(|(ranks, connected)| parameters.memory(ranks, connected)),
             [0, 28, 4028]

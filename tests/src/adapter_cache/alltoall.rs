@@ -14,7 +14,7 @@ use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall};
 use unisono_core::schedule::{Algorithm, Spec};
 use unisono_core::span::{Region, Span};
 
-use super::Parameters;
+use super::AdapterParameters;
 use crate::scenarios::remote_access::process::{RmaProcess, RmaSizes, job};
 use crate::scenarios::schedules::{Workload, run_over};
 use crate::sim::{Network, NodeId};
@@ -50,7 +50,7 @@ impl Connected {
     }
 
     /// A network without nodes, for that many.
-    fn network(self, parameters: &Parameters, ranks: u32) -> Network {
+    fn network(self, parameters: &AdapterParameters, ranks: u32) -> Network {
         let network = Network::new(1, parameters.network());
         let pairs = (0..ranks).flat_map(|one| (0..one).map(move |other| (one, other)));
         for (one, other) in pairs.filter(|(one, other)| self.has(*one, *other)) {
@@ -90,7 +90,7 @@ pub const fn block_bytes(bytes: usize) -> usize {
 /// # Panics
 /// A result is wrong, or a rank does not end.
 pub fn messages(
-    parameters: &Parameters,
+    parameters: &AdapterParameters,
     algorithm: Algorithm,
     ranks: u32,
     bytes: usize,
@@ -114,7 +114,7 @@ pub fn messages(
 ///
 /// # Panics
 /// A result is wrong, or a rank does not end.
-pub fn writes(parameters: &Parameters, ranks: u32, bytes: usize, connected: Connected) -> AlltoallCost {
+pub fn writes(parameters: &AdapterParameters, ranks: u32, bytes: usize, connected: Connected) -> AlltoallCost {
     let network = connected.network(parameters, ranks);
     let sizes = RmaSizes { operations: ranks as usize, entries: ranks as usize, outstanding: 32 };
     let mut members: Vec<Member> =
@@ -134,7 +134,7 @@ pub fn writes(parameters: &Parameters, ranks: u32, bytes: usize, connected: Conn
 ///
 /// # Panics
 /// A block does not arrive.
-pub fn transfers(parameters: &Parameters, ranks: u32, bytes: usize, connected: Connected) -> AlltoallCost {
+pub fn transfers(parameters: &AdapterParameters, ranks: u32, bytes: usize, connected: Connected) -> AlltoallCost {
     let network = connected.network(parameters, ranks);
     for _ in 0..ranks {
         network.add_node();
@@ -267,7 +267,7 @@ mod tests {
     /// Misses cost time only if the connections do not fit in the cache.
     #[test]
     fn connections_cost_misses_beyond_the_cache_only() {
-        let parameters = Parameters { contexts: 7, ..Parameters::built_in() };
+        let parameters = AdapterParameters { contexts: 7, ..AdapterParameters::built_in() };
         for (ranks, has_misses) in [(8, false), (16, true)] {
             let [datagrams, connections] = [Connected::None, Connected::All]
                 .map(|connected| messages(&parameters, Algorithm::Direct, ranks, 8, connected));
@@ -281,7 +281,7 @@ mod tests {
     /// receiving engine.
     #[test]
     fn transfers_over_datagrams_take_an_engine_per_block_and_a_latency() {
-        let parameters = Parameters { bytes_per_s: 1 << 40, ..Parameters::built_in() };
+        let parameters = AdapterParameters { bytes_per_s: 1 << 40, ..AdapterParameters::built_in() };
         for ranks in [2, 8, 40] {
             let cost = transfers(&parameters, ranks, 8, Connected::None);
             let expected = u64::from(ranks - 2) * parameters.processing_ns + parameters.latency_ns;
@@ -294,7 +294,7 @@ mod tests {
     /// A cache of one context misses with each block, at both ends.
     #[test]
     fn every_transfer_over_a_connection_misses_in_the_smallest_cache() {
-        let parameters = Parameters { contexts: 1, ..Parameters::built_in() };
+        let parameters = AdapterParameters { contexts: 1, ..AdapterParameters::built_in() };
         let cost = transfers(&parameters, 32, 8, Connected::All);
         assert!((60.0..=62.0).contains(&cost.misses), "{cost:?}");
         let least = 31 * (parameters.processing_ns + parameters.miss_ns);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn writes_arrive_over_datagrams_and_connections() {
-        let parameters = Parameters::built_in();
+        let parameters = AdapterParameters::built_in();
         for (bytes, connected) in [(8, Connected::None), (5000, Connected::None), (5000, Connected::All)] {
             let cost = writes(&parameters, 5, bytes, connected);
             let least = (4 * bytes) as f64 / parameters.bytes_per_s as f64 * 1e9;

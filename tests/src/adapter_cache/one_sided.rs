@@ -9,7 +9,7 @@ use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall};
 use unisono_core::span::{Region, Span};
 
-use super::Parameters;
+use super::AdapterParameters;
 use super::transports::rate;
 use crate::scenarios::remote_access::process::{RmaProcess, RmaSizes, RoundEvents, job};
 use crate::sim::{DatagramFate, Network, NodeId};
@@ -54,7 +54,7 @@ pub struct EmulatedPair {
 
 impl EmulatedPair {
     /// Nodes of which the requester accesses up to `bytes` bytes of the target. One operation of each kind has ended.
-    pub fn new(parameters: &Parameters, bytes: u32) -> Self {
+    pub fn new(parameters: &AdapterParameters, bytes: u32) -> Self {
         let network = Network::new(1, parameters.network());
         let outstanding = OUTSTANDING as u8;
         let sizes = RmaSizes { operations: 2 * OUTSTANDING as usize, entries: 2 * OUTSTANDING as usize, outstanding };
@@ -148,13 +148,14 @@ mod tests {
 
     const BYTES: u32 = 1024;
 
-    fn latency(parameters: &Parameters, operation: Operation, wait: TargetWait) -> u64 {
+    fn latency(parameters: &AdapterParameters, operation: Operation, wait: TargetWait) -> u64 {
         EmulatedPair::new(parameters, BYTES).latency(operation, BYTES, wait)
     }
 
     #[test]
     fn a_read_takes_two_messages_and_a_write_one() {
-        let parameters = Parameters { bytes_per_s: 1 << 40, latency_ns: 50_000, ..Parameters::built_in() };
+        let parameters =
+            AdapterParameters { bytes_per_s: 1 << 40, latency_ns: 50_000, ..AdapterParameters::built_in() };
         for (operation, messages) in [(Operation::Read, 2), (Operation::Write, 1)] {
             let taken = latency(&parameters, operation, TargetWait::Polling);
             let least = messages * parameters.latency_ns;
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_event_delays_an_operation_by_its_time() {
-        let parameters = Parameters { event_ns: 12_345, ..Parameters::built_in() };
+        let parameters = AdapterParameters { event_ns: 12_345, ..AdapterParameters::built_in() };
         let [polling, event] =
             [TargetWait::Polling, TargetWait::Event].map(|wait| latency(&parameters, Operation::Read, wait));
         assert_eq!(event, polling + parameters.event_ns);

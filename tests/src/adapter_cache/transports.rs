@@ -7,7 +7,7 @@ use unisono_core::device::{Device, DeviceQueue, Memory, Received, Token, Transmi
 use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, Span};
 
-use super::Parameters;
+use super::AdapterParameters;
 use crate::sim::{Network, NodeId, SimMemory};
 
 /// Bytes of a request to read.
@@ -26,7 +26,7 @@ pub struct NodePair {
 impl NodePair {
     /// Nodes with this number of connections, which each is used once; with 0 they send datagrams. Messages have up to
     /// `bytes` bytes.
-    pub fn new(parameters: &Parameters, connections: u32, bytes: u32) -> Self {
+    pub fn new(parameters: &AdapterParameters, connections: u32, bytes: u32) -> Self {
         let network = Network::new(1, parameters.network());
         let nodes = [network.add_node(), network.add_node()];
         network.set_connections(nodes[0], nodes[1], connections);
@@ -144,10 +144,18 @@ mod tests {
     use super::*;
 
     /// 100 bytes with the checksum take 100 ns on a link.
-    fn parameters() -> Parameters {
+    fn parameters() -> AdapterParameters {
         let (contexts, miss_ns, latency_ns, processing_ns) = (4, 500, 2000, 300);
         let (packet_bytes, bytes_per_s) = (1996, 1_000_000_000);
-        Parameters { contexts, miss_ns, latency_ns, processing_ns, packet_bytes, bytes_per_s, ..Parameters::built_in() }
+        AdapterParameters {
+            contexts,
+            miss_ns,
+            latency_ns,
+            processing_ns,
+            packet_bytes,
+            bytes_per_s,
+            ..AdapterParameters::built_in()
+        }
     }
 
     /// A message of 96 bytes takes the latency and its time on two links. Over more connections in turn than fit in the

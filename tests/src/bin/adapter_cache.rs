@@ -12,7 +12,7 @@ use unisono_core::schedule::Algorithm;
 use unisono_tests::adapter_cache::alltoall::{AlltoallCost, Connected, block_bytes, messages, transfers, writes};
 use unisono_tests::adapter_cache::one_sided::{EmulatedPair, Operation, TargetWait};
 use unisono_tests::adapter_cache::transports::NodePair;
-use unisono_tests::adapter_cache::{BUILT_IN, Parameters};
+use unisono_tests::adapter_cache::{AdapterParameters, BUILT_IN};
 use unisono_tests::harness::report::{Limit, Report};
 
 /// Everything is simulated: adapters, links and hosts. Two parameters are fitted on points of §8.2, and the rest of its
@@ -48,8 +48,8 @@ const STREAM: u32 = 200;
 fn main() -> ExitCode {
     let options = Options::parse();
     let parameters = match &options.parameters {
-        None => Parameters::built_in(),
-        Some(path) => match Parameters::load(path) {
+        None => AdapterParameters::built_in(),
+        Some(path) => match AdapterParameters::read(path) {
             Ok(parameters) => parameters,
             Err(error) => {
                 eprintln!("{error}");
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 
 /// The figures and charts.
 struct Figures {
-    parameters: Parameters,
+    parameters: AdapterParameters,
     file: String,
     report: Report,
     charts: Vec<Chart>,

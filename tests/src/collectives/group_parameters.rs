@@ -82,7 +82,8 @@ impl GroupParameters {
             egress_bytes_per_s: rate,
             propagation_ns: self.latency_ns,
             queue: 4096,
-            overhead: (self.packet_ns * self.bytes_per_s / 1_000_000_000) as u32,
+            overhead: u32::try_from(self.packet_ns.saturating_mul(self.bytes_per_s) / 1_000_000_000)
+                .unwrap_or(u32::MAX),
             ..Link::default()
         };
         Config { mtu: 4200, receive_slots: 4096, groups: 16, link, subnet: Some(self.subnet), ..Config::default() }

@@ -1,10 +1,13 @@
-//! Files of parameters: a line `name = value` for each, numbers of type `u64`. Empty lines and lines that begin with `#`
-//! are comments.
+//! Files of parameters: a line `name = value` for each, whole numbers of at most 2^40, so that sums of times do not
+//! overflow. Empty lines and lines that begin with `#` are comments.
 
 use alloc::collections::BTreeMap;
 use core::error::Error;
 use core::fmt;
 use std::path::{Path, PathBuf};
+
+/// The largest value.
+const MAX: u64 = 1 << 40;
 
 /// The parameters of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +45,8 @@ pub enum Problem {
     Missing(String),
     /// The parameter of this name must not be 0.
     Zero(String),
+    /// The parameters contradict each other.
+    Conflict(&'static str),
 }
 
 impl fmt::Display for Problem {
@@ -49,11 +54,12 @@ impl fmt::Display for Problem {
         match self {
             Self::Unreadable(why) => to.write_str(why),
             Self::NoAssignment => to.write_str("expected name = value"),
-            Self::NoNumber(name) => write!(to, "the value of {name} is not a number from 0 to 2^64 - 1"),
+            Self::NoNumber(name) => write!(to, "the value of {name} is not a number from 0 to 2^40"),
             Self::Repeated(name) => write!(to, "{name} has a value already"),
             Self::Unknown(name) => write!(to, "there is no parameter {name}"),
             Self::Missing(name) => write!(to, "{name} has no value"),
             Self::Zero(name) => write!(to, "{name} must be greater than 0"),
+            Self::Conflict(what) => to.write_str(what),
         }
     }
 }
@@ -96,7 +102,8 @@ impl Parameters {
             let refused = |problem| ParameterError { file: file.to_owned(), line, problem };
             let (name, value) = content.split_once('=').ok_or_else(|| refused(Problem::NoAssignment))?;
             let name = name.trim().to_owned();
-            let value = value.trim().parse().map_err(|_| refused(Problem::NoNumber(name.clone())))?;
+            let number = value.trim().parse().ok().filter(|value| *value <= MAX);
+            let value = number.ok_or_else(|| refused(Problem::NoNumber(name.clone())))?;
             if values.insert(name.clone(), (value, line)).is_some() {
                 return Err(refused(Problem::Repeated(name)));
             }
@@ -106,6 +113,11 @@ impl Parameters {
 
     fn refused(&self, line: usize, problem: Problem) -> ParameterError {
         ParameterError { file: self.file.clone(), line, problem }
+    }
+
+    /// The error of parameters that contradict each other.
+    pub fn conflict(&self, what: &'static str) -> ParameterError {
+        self.refused(0, Problem::Conflict(what))
     }
 
     /// Takes the value of a parameter.
@@ -158,8 +170,9 @@ mod tests {
     fn errors_name_file_line_and_problem() {
         for (text, error) in [
             ("one", "some/file:1: expected name = value"),
-            ("one = 1\n\ntwo = x", "some/file:3: the value of two is not a number from 0 to 2^64 - 1"),
-            ("one = -1", "some/file:1: the value of one is not a number from 0 to 2^64 - 1"),
+            ("one = 1\n\ntwo = x", "some/file:3: the value of two is not a number from 0 to 2^40"),
+            ("one = 1099511627777", "some/file:1: the value of one is not a number from 0 to 2^40"),
+            ("one = -1", "some/file:1: the value of one is not a number from 0 to 2^40"),
             ("one = 1\ntwo = 2\none = 3", "some/file:3: one has a value already"),
             ("one = 1", "some/file: two has no value"),
             ("one = 1\ntwo = 0", "some/file:2: two must be greater than 0"),
@@ -169,5 +182,12 @@ mod tests {
         }
         let missing = Parameters::read(Path::new("no such file")).unwrap_err();
         assert!(missing.to_string().starts_with("no such file: "), "{missing}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(lines in proptest::collection::vec("(one|two|x)? ?=? ?[0-9-]{0,20}(#.*)?", 0..12)) {
+            let _ = parsed(&lines.join("\n"));
+        }
     }
 }
