@@ -352,7 +352,14 @@ mod tests {
 
     #[test]
     fn exhausted_pool_falls_back_to_schedules_and_completes() {
-        let run = PolicyRun { world: 12, creations: 4, alive: 4, target: 2, ..PolicyRun::new(GroupPolicy::Pool, 8, 3) };
+        let run = PolicyRun {
+            world: 12,
+            pool_root: 11,
+            creations: 4,
+            alive: 4,
+            target: 2,
+            ..PolicyRun::new(GroupPolicy::Pool, 8, 3)
+        };
         let (times, _) = form(run);
         assert_eq!((times.pooled, times.multicasts, times.scheduled), (2, 6, 6));
     }

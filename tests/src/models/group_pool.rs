@@ -43,7 +43,7 @@ pub struct PooledGroups {
     options: PoolOptions,
 }
 
-/// How far a rank is with a creation.
+/// A rank's part in a creation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Part {
     Outside,
