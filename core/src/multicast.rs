@@ -21,7 +21,7 @@
 //!    that it reported, and report to it at once. When the root fails, its stream ends: members may differ in what
 //!    they have, and know the first segment that is missing.
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
-//! 8. A member to which 7/8 of a sample of segments had to be sent again is deaf: the host uses the group no more.
+//! 8. A member that reports at least 7/8 of a sample of segments missing is deaf: the host uses the group no more.
 
 mod datagram;
 mod dynamic_attach;
@@ -63,6 +63,7 @@ pub struct StreamConfig {
     pub granularity: u32,
     /// Longest time between two probes.
     pub max_interval: u32,
-    /// Acknowledged segments of a member, of which 7/8 had to be repaired if it is deaf. 0: no member is.
+    /// Size of a sample in acknowledged segments: a member is deaf if it reported at least 7/8 as many missing, repeated
+    /// reports included. 0: no member is.
     pub deaf_sample: u32,
 }

@@ -15,7 +15,7 @@ pub enum TestState {
     Testing,
     /// Every member has answered.
     Passed,
-    /// A member cannot join, or has not answered the last probe in time.
+    /// A member cannot join, or has not answered the last probe in time, or the group was [abandoned](GroupTest::abandon).
     Failed,
 }
 

@@ -1,18 +1,18 @@
-//! Whether multicasts reach a member: a network may stop to forward them after the group was tested.
+//! Whether multicasts reach a member: a network may stop forwarding them after the group was tested.
 
 /// How many of a member's latest segments reached it by multicast.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Reach {
     /// Segments that it has acknowledged since the sample began.
     acknowledged: u32,
-    /// Segments that it has reported missing since then.
+    /// Reports of missing segments since then: a segment whose repair was lost, too, counts again.
     missed: u32,
     is_deaf: bool,
 }
 
 impl Reach {
-    /// Records a report. After each sample of `sample` acknowledged segments the member is deaf if at most an eighth of
-    /// them arrived without a repair; a deaf member stays deaf. Nothing is recorded if `sample` is 0.
+    /// Records a report. After each sample of `sample` acknowledged segments the member is deaf if it reported at least 7/8
+    /// as many missing; a deaf member stays deaf. Nothing is recorded if `sample` is 0.
     pub(super) fn record(&mut self, acknowledged: u32, missed: u32, sample: u32) {
         if sample == 0 {
             return;

@@ -316,6 +316,9 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
     /// Adds a member, which gets the stream from the next unsent segment on.
     pub fn add_member(&mut self, now: T::Instant, rank: Rank) {
         self.members.add(rank, if mutant!("joins_at_edge") { self.edge } else { self.unsent });
+        if let Some(reach) = self.reach.get_mut(rank.0 as usize) {
+            *reach = Reach::default();
+        }
         self.advance(now);
     }
 
@@ -329,8 +332,8 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
         self.members.lagging(self.unsent)
     }
 
-    /// Whether multicasts do not reach a member that acknowledges to the root: 7/8 of a
-    /// [sample](StreamConfig::deaf_sample) of segments had to be repaired. It stays so; every segment still arrives.
+    /// Whether multicasts do not reach a member that acknowledges to the root, by its reports of missing segments in a
+    /// [sample](StreamConfig::deaf_sample). A member stays deaf; it still gets every segment.
     pub fn has_deaf_member(&self) -> bool {
         let is_deaf = |rank: Rank| self.reach.get(rank.0 as usize).is_some_and(Reach::is_deaf);
         self.members.children().any(is_deaf)

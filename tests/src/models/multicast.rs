@@ -103,7 +103,7 @@ pub struct State {
     early_timeouts: u8,
     dead: Option<u8>,
     is_deaf: bool,
-    /// A segment was sent to the group before that, or members need not be deaf.
+    /// A segment was sent to the group before that: then nothing is required. Always without `goes_deaf`.
     is_heard: bool,
     /// Messages that the root has sent to all again, as bits.
     sent_again: u8,

@@ -16,6 +16,7 @@ use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
     GroupStream, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
 };
+use crate::world::collective::engine::scratch_pool::ScratchBlock;
 use crate::world::collective::engine::token_trees::TreeCounters;
 use crate::world::group::Group;
 use unisono_bootstrap::{Membership, Rank};
@@ -249,20 +250,20 @@ impl Process {
         }
     }
 
-    /// Uses no group any more whose multicasts do not reach a member, once all members have what was sent: schedules
-    /// execute the calls that waited for that.
+    /// Stops using a group with a deaf member once all members have what was sent; schedules then execute the deferred
+    /// calls and all later ones.
     pub(super) fn abandon_deaf_group(&mut self, i: usize) {
         let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
-        if !of.has_deaf_member() || !of.is_idle() {
+        if !of.is_deaf() || !of.is_idle() {
             return;
         }
-        let Part::Root { test, has_reported, held, .. } = &mut of.part else { return };
+        let Part::Root { test, has_reported, deferred, .. } = &mut of.part else { return };
         test.abandon();
         *has_reported = true;
         tracing::debug!(context = of.name.context, "multicasts do not reach a member any more");
-        let held = core::mem::take(held);
+        let deferred = core::mem::take(deferred);
         self.notify_members(i, GroupBody::AlwaysScheduled);
-        for collective in held {
+        for collective in deferred {
             self.collectives.schedule_undecided(collective);
         }
         self.drop_unused(i);
@@ -271,10 +272,17 @@ impl Process {
     /// Drops the stream of broadcasts that schedules execute from now on: every member has what its root sent.
     fn drop_unused(&mut self, i: usize) {
         if let Some(stream) = self.collectives.multicast.take_stream(i) {
-            self.collectives.scratch.release(stream.ring, self.transport.regions.get_mut());
+            self.release_ring(stream.ring);
         }
         let context = self.collectives.multicast.streams.get(i).map(|of| of.name.context);
         context.into_iter().for_each(|context| self.leave_unused(context));
+    }
+
+    /// Releases the memory of a stream, which repairs that nobody needs may still be sent from.
+    fn release_ring(&mut self, ring: ScratchBlock) {
+        let regions = self.transport.regions.get_mut();
+        self.datagrams.device.wait_for_completions(regions, ring.region);
+        self.collectives.scratch.release(ring, regions);
     }
 
     /// Leaves the group of a context if no stream and no tree uses it.
@@ -291,7 +299,7 @@ impl Process {
     /// Drops a stream that is over here, and reports that to its root.
     pub(super) fn drop_stream(&mut self, of: RootedStream) {
         let Some(stream) = of.stream.as_ref() else { return };
-        self.collectives.scratch.release(stream.ring, self.transport.regions.get_mut());
+        self.release_ring(stream.ring);
         if of.name.own == of.name.root {
             return;
         }

@@ -53,9 +53,9 @@ impl Process {
         let Some(of) = multicast.streams.get_mut(i) else { return false };
         let call = active.get_mut(collective as usize).and_then(Option::as_mut);
         let Some(call) = call.and_then(|running| running.executor.multicast_mut()) else { return false };
-        let has_deaf_member = of.has_deaf_member();
+        let is_deaf = of.is_deaf();
         match &mut of.part {
-            Part::Root { held, .. } if has_deaf_member => held.push(collective),
+            Part::Root { deferred, .. } if is_deaf => deferred.push(collective),
             Part::Root { test, sends, .. } if test.state() == TestState::Passed => {
                 call.stage = MulticastStage::Sending;
                 sends.push_back(collective);
@@ -112,11 +112,11 @@ impl Process {
             self.handle_group_message(now, from, message);
         }
         for i in 0..self.collectives.multicast.streams.len() {
-            self.abandon_deaf_group(i);
             self.advance_test(now, i);
             while self.queue_segment(i) {}
             while self.deliver_segment(now, i) {}
             self.transmit_stream(now, i);
+            self.abandon_deaf_group(i);
             // Where no member is left, nothing has to be sent.
             self.collectives.multicast.has_work |= self.queue_segment(i);
         }

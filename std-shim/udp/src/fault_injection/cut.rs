@@ -1,4 +1,4 @@
-//! The cut of a rail, as if its cable were pulled, or of all groups, as if the network stopped to forward multicasts: from
+//! The cut of a rail, as if its cable were pulled, or of all groups, as if the network stopped forwarding multicasts: from
 //! some moment on, all frames that leave there are lost.
 
 use core::{error::Error, fmt, str::FromStr, time::Duration};

@@ -91,7 +91,7 @@ pub(crate) struct Options {
     corrupt: Option<Probability>,
     /// Inject faults: cut a rail, or all multicast groups, this many milliseconds after the start, for ever or for this
     /// long, such as 1@300, 1@300+500 or groups@300 [default: never]
-    #[arg(long, value_name = "RAIL@MS+MS", help_heading = "Fault injection (device udp)")]
+    #[arg(long, value_name = "RAIL|groups@MS+MS", help_heading = "Fault injection (device udp)")]
     cut: Option<Cut>,
     /// Inject faults: seed of the random numbers; equal seeds give equal faults [default: 0]
     #[arg(long, value_name = "NUMBER", help_heading = "Fault injection (device udp)")]

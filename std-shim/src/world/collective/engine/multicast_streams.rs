@@ -67,7 +67,7 @@ impl MulticastStreams {
         let part = if name.own == name.root {
             // Without a stream it fails at once.
             let test = Box::new(GroupTest::new(now, name.root, size, TEST));
-            Part::Root { test, has_reported: false, sends: VecDeque::new(), next: 0, held: Vec::new() }
+            Part::Root { test, has_reported: false, sends: VecDeque::new(), next: 0, deferred: Vec::new() }
         } else {
             Part::Member {
                 scheduled: None,
@@ -206,8 +206,8 @@ impl MulticastStreams {
     /// The peers that a call waits for.
     pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<PeerId> {
         let of = self.streams.iter().find_map(|of| match &of.part {
-            Part::Root { sends, held, .. } => {
-                let is_its = sends.contains(&collective) || held.contains(&collective);
+            Part::Root { sends, deferred, .. } => {
+                let is_its = sends.contains(&collective) || deferred.contains(&collective);
                 let stream = of.stream.as_ref().filter(|_| is_its)?;
                 Some(stream.machine.lagging().filter_map(|member| of.peer(member)).collect::<Vec<_>>())
             }

@@ -19,7 +19,7 @@ pub(in crate::world) const WINDOW: usize = 256;
 const SEGMENT_MAX: u32 = 8192;
 /// Members acknowledge each time that this number of segments has arrived.
 const ACK_EVERY: u32 = 8;
-/// Segments by which a member is found that multicasts do not reach any more.
+/// Acknowledged segments after which the root decides whether a member is deaf.
 const DEAF_SAMPLE: u32 = 2 * WINDOW as u32;
 /// Longest time between two probes, in nanoseconds.
 const PROBE_MAX: u64 = 20_000_000;
@@ -85,14 +85,14 @@ pub(in crate::world) enum Part {
     /// It is the root.
     Root {
         test: Box<GroupTest<Nanos, MEMBERS_MAX>>,
-        /// Whether the members know that the test has failed.
+        /// Whether the members know that schedules execute all calls.
         has_reported: bool,
         /// Calls whose segments are queued, in their order, and the next segment of the first of them.
         sends: VecDeque<u32>,
         next: u32,
-        /// Calls that wait until all members have what was sent, since multicasts do not reach one of them any more: then
-        /// schedules execute these calls and all later ones.
-        held: Vec<u32>,
+        /// Calls that wait until all members have what was sent, since one of them is deaf: then schedules execute these
+        /// calls and all later ones.
+        deferred: Vec<u32>,
     },
     /// It is another member.
     Member {
@@ -132,10 +132,12 @@ impl RootedStream {
         self.name.members.world_rank(Rank(member.0)).map(PeerId::from)
     }
 
-    /// Whether multicasts do not reach a member of this root's group, which has passed its test.
-    pub(in crate::world) fn has_deaf_member(&self) -> bool {
-        let is_used = matches!(&self.part, Part::Root { test, .. } if test.state() == TestState::Passed);
-        is_used && self.stream.as_ref().is_some_and(|stream| stream.machine.has_deaf_member())
+    /// Whether this root's group has passed its test, and multicasts do not reach a member any more. It stays so until the
+    /// deferred calls are decided, even if the deaf member leaves.
+    pub(in crate::world) fn is_deaf(&self) -> bool {
+        let Part::Root { test, deferred, .. } = &self.part else { return false };
+        let has_deaf_member = self.stream.as_ref().is_some_and(|stream| stream.machine.has_deaf_member());
+        test.state() == TestState::Passed && (has_deaf_member || !deferred.is_empty())
     }
 
     /// Whether all members have what this rank sent as the root.
@@ -159,12 +161,12 @@ impl RootedStream {
 
     pub(super) fn forget(&mut self, collective: u32) {
         match &mut self.part {
-            Part::Root { sends, next, held, .. } => {
+            Part::Root { sends, next, deferred, .. } => {
                 if sends.front() == Some(&collective) {
                     *next = 0;
                 }
                 sends.retain(|of| *of != collective);
-                held.retain(|of| *of != collective);
+                deferred.retain(|of| *of != collective);
             }
             Part::Member { undecided, receives, discards, .. } => {
                 undecided.retain(|of| *of != collective);
