@@ -53,7 +53,7 @@ use unisono_core::ids::{GroupId, PeerId, Rail};
 
 use address_table::{AddressTable, Resolved};
 use async_events::{Events, Report};
-use groups::Groups;
+use groups::{Groups, Joined};
 use queue::{Depth, Queue};
 use receive_pool::ReceivePool;
 use send_ring::SendRing;
@@ -609,14 +609,13 @@ impl<A: Lent> Device for Ud<A> {
     /// member also receives its own datagrams.
     fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
         let member = self.polled.queue.as_ref().and_then(Queue::member);
-        let (place, joined) = self.groups.join(&self.domain, member, group)?;
-        let Some(gid) = joined else { return Ok(()) };
-        if !self.table.set_group(place, (group, gid), self.limits.mtu) {
+        let Some(Joined { slot, gid }) = self.groups.join(&self.domain, member, group)? else { return Ok(()) };
+        if self.table.open_group(slot, (group, gid), self.limits.mtu).is_err() {
             let _ = self.groups.leave(group);
             return Err(GroupError::Refused(group));
         }
         let started = Instant::now();
-        while !self.table.has_group_handle(place) && started.elapsed() < GROUP_HANDLE_TIMEOUT {
+        while self.table.is_resolving_group(slot) && started.elapsed() < GROUP_HANDLE_TIMEOUT {
             std::thread::yield_now();
             self.handle_resolved();
         }
@@ -624,8 +623,8 @@ impl<A: Lent> Device for Ud<A> {
     }
 
     fn leave(&mut self, group: GroupId) -> Result<(), GroupError> {
-        let place = self.groups.leave(group)?;
-        self.table.clear_group(place);
+        let slot = self.groups.leave(group)?;
+        self.table.close_group(slot);
         Ok(())
     }
 }

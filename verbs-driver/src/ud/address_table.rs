@@ -29,8 +29,9 @@ const IDLE: u64 = 2 * super::send_ring::ENTRIES as u64;
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 /// The queue pair number of every group.
 const GROUP: u32 = NUMBER_MAX;
-/// Routers that a datagram may pass.
+/// Routers that a datagram to a peer may pass, and one to a group: it stays in the subnet.
 const HOPS: u8 = 64;
+const GROUP_HOPS: u8 = 1;
 /// Smallest path MTU: 256 bytes.
 const MTU_MIN: u32 = 256;
 
@@ -249,28 +250,35 @@ impl AddressTable {
     }
 
     pub(super) fn set(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
-        if peer.0 as usize >= self.peers() {
+        if !self.is_peer(peer) {
             return Err(PathError::UnknownPeer);
         }
         self.set_record(peer, path, mtu)
     }
 
-    /// Sets the path to the group of this place, and requests its handle. Returns whether it can be used.
-    pub(super) fn set_group(&mut self, place: usize, (group, gid): (GroupId, Gid), mtu: u32) -> bool {
-        let (index, Some(number)) = (self.group_index(place), self.groups.get_mut(place)) else { return false };
-        *number = Some(group);
-        let is_set = self.set_record(index, Path { gid, polled: GROUP, interrupt: GROUP }, mtu).is_ok();
-        is_set && !matches!(self.destination(index, DeviceQueue::Polled), Destination::Nowhere)
+    /// Sets the path to the group of this slot, and requests its handle.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub(super) fn open_group(&mut self, slot: usize, (group, gid): (GroupId, Gid), mtu: u32) -> Result<(), PathError> {
+        let index = self.group_index(slot);
+        self.set_record(index, Path { gid, polled: GROUP, interrupt: GROUP }, mtu)?;
+        if let Some(number) = self.groups.get_mut(slot) {
+            *number = Some(group);
+        }
+        // Without room for a request now, the first posting requests the handle.
+        self.destination(index, DeviceQueue::Polled);
+        Ok(())
     }
 
-    /// Whether the group of this place has a handle.
-    pub(super) fn has_group_handle(&self, place: usize) -> bool {
-        self.places.contains_key(&self.group_index(place).0)
+    /// Whether the handle of this slot's group is being created.
+    pub(super) fn is_resolving_group(&self, slot: usize) -> bool {
+        self.asked.contains_key(&self.group_index(slot).0)
     }
 
-    /// Removes the path to the group of this place.
-    pub(super) fn clear_group(&mut self, place: usize) {
-        let (index, Some(number)) = (self.group_index(place), self.groups.get_mut(place)) else { return };
+    /// Removes the path to the group of this slot.
+    pub(super) fn close_group(&mut self, slot: usize) {
+        let (index, Some(number)) = (self.group_index(slot), self.groups.get_mut(slot)) else { return };
         *number = None;
         if let Some(record) = self.records.get_mut(index.0 as usize) {
             *record = NO_PATH;
@@ -278,20 +286,24 @@ impl AddressTable {
         self.retire(index);
     }
 
-    fn peers(&self) -> usize {
-        self.records.len() - self.groups.len()
+    const fn peers(&self) -> usize {
+        self.records.len().saturating_sub(self.groups.len())
     }
 
-    /// The index of a group's record.
-    fn group_index(&self, place: usize) -> PeerId {
-        PeerId(self.peers().saturating_add(place) as u32)
+    /// The index of a group's record, which no peer has.
+    fn group_index(&self, slot: usize) -> PeerId {
+        PeerId(self.peers().saturating_add(slot) as u32)
     }
 
-    /// The index of the record of a destination. `None`: a further rail, or a group that was not joined.
+    const fn is_peer(&self, peer: PeerId) -> bool {
+        (peer.0 as usize) < self.peers()
+    }
+
+    /// The index of the record of a destination. `None`: an unknown peer, a further rail, or a group that was not joined.
     #[inline(always)]
     pub(super) fn index(&self, to: device::Destination) -> Option<PeerId> {
         match to {
-            device::Destination::Peer { peer, rail: Rail(0) } => Some(peer),
+            device::Destination::Peer { peer, rail: Rail(0) } if self.is_peer(peer) => Some(peer),
             device::Destination::Peer { .. } => None,
             device::Destination::Group(group) => self.index_of_group(group),
         }
@@ -300,8 +312,8 @@ impl AddressTable {
     #[cold]
     #[inline(never)]
     fn index_of_group(&self, group: GroupId) -> Option<PeerId> {
-        let place = self.groups.iter().position(|number| *number == Some(group))?;
-        Some(self.group_index(place))
+        let slot = self.groups.iter().position(|number| *number == Some(group))?;
+        Some(self.group_index(slot))
     }
 
     fn set_record(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
@@ -335,6 +347,7 @@ impl AddressTable {
 
     /// Whether the source is one of the peer's queue pairs.
     pub(super) fn is(&self, peer: PeerId, source: &Source) -> bool {
+        // The queue pair number of a group's record is no source's.
         let Some(record) = self.records.get(peer.0 as usize).filter(|record| record.mtu != 0) else { return false };
         let [a, b, c, _] = source.queue.to_le_bytes();
         record.lanes.contains(&[a, b, c]) && source.gid.is_none_or(|gid| gid == record.gid)
@@ -375,6 +388,9 @@ impl AddressTable {
     /// Requests the peer's handle explicitly. `None`: it is being created, and [`answers`](Self::answers) will return
     /// the result.
     pub(super) fn resolve(&mut self, peer: PeerId) -> Option<bool> {
+        if !self.is_peer(peer) {
+            return Some(false);
+        }
         match self.destination(peer, DeviceQueue::Polled) {
             Destination::Ready(..) => Some(true),
             Destination::Nowhere => Some(false),
@@ -415,7 +431,7 @@ impl AddressTable {
                     // SAFETY: of a path that the peer had before; never posted with.
                     unsafe { made.into_handle(&record, self.key).destroy() };
                 }
-                if self.ask(answer.peer, record.gid, requested) {
+                if record.mtu != 0 && self.ask(answer.peer, record.gid, requested) {
                     continue;
                 }
             } else if let Some(made) = answer.made {
@@ -431,7 +447,9 @@ impl AddressTable {
 
     /// Drops the peer's handle, which is not needed for now.
     pub(super) fn forget(&mut self, peer: PeerId) {
-        self.retire(peer);
+        if self.is_peer(peer) {
+            self.retire(peer);
+        }
     }
 
     /// Number of handles.
@@ -500,7 +518,8 @@ fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<ResolvedA
         attributes.port_num = port;
         attributes.grh.dgid = sys::ibv_gid { raw: gid.0 };
         attributes.grh.sgid_index = index;
-        attributes.grh.hop_limit = HOPS;
+        let hop_limit = if gid.is_group() { GROUP_HOPS } else { HOPS };
+        attributes.grh.hop_limit = hop_limit;
         if by == Writer::Library {
             // SAFETY: a protection domain that is open as long as this thread runs, and filled attributes.
             return NonNull::new(unsafe { sys::ibv_create_ah(pd.get(), &mut attributes) }).map(ResolvedAddress::Handle);
@@ -510,7 +529,7 @@ fn maker(domain: &Domain, by: Writer) -> Result<impl Fn(Gid) -> Option<ResolvedA
         let (mut mac, mut vlan) = ([0; 6], 0);
         // SAFETY: an open context, filled attributes, and places for the answers.
         let found = unsafe { sys::ibv_resolve_eth_l2_from_gid(context, &mut attributes, mac.as_mut_ptr(), &mut vlan) };
-        let route = rxe::RxeRoute { port, gid_index: index, from, to: address(gid), mac, hop_limit: HOPS };
+        let route = rxe::RxeRoute { port, gid_index: index, from, to: address(gid), mac, hop_limit };
         (found == 0).then_some(ResolvedAddress::Route(route))
     })
 }

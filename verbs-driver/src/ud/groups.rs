@@ -1,6 +1,6 @@
 //! The multicast groups of a device: the address of each number, and the memberships of the polled queue pair.
 //!
-//! A group that the device has joined has a place among the paths of the address table, after those of the peers.
+//! A group that the device has joined has a slot among the paths of the address table, after those of the peers.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -46,7 +46,15 @@ struct JoinedGroup {
     _membership: Membership,
 }
 
-/// The groups that are known to a device.
+/// A group that was joined now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Joined {
+    pub(super) slot: usize,
+    /// The GID of datagrams to it.
+    pub(super) gid: Gid,
+}
+
+/// The groups that are known to a device, whose addresses it keeps.
 #[derive(Debug)]
 pub(super) struct Groups {
     addresses: BTreeMap<GroupId, IpAddr>,
@@ -67,51 +75,51 @@ impl Groups {
         if address.is_ipv4() != port.ipv4().is_some() {
             return Err(GroupAddressError::WrongFamily);
         }
-        if self.place(group).is_some() {
+        if self.slot(group).is_some() {
             return Err(GroupAddressError::Joined);
         }
         self.addresses.insert(group, address);
         Ok(())
     }
 
-    /// The place of a group that the device is a member of.
-    pub(super) fn place(&self, group: GroupId) -> Option<usize> {
+    /// The slot of a group that the device is a member of.
+    fn slot(&self, group: GroupId) -> Option<usize> {
         self.joined.iter().position(|joined| joined.as_ref().is_some_and(|joined| joined.group == group))
     }
 
-    /// Makes a queue pair a member. Returns the group's place, and its GID if the device was no member.
+    /// Makes a queue pair a member. `None`: it is one already.
     pub(super) fn join(
         &mut self,
         domain: &Arc<Domain>,
         member: Option<Member>,
         group: GroupId,
-    ) -> Result<(usize, Option<Gid>), GroupError> {
+    ) -> Result<Option<Joined>, GroupError> {
         if self.joined.is_empty() {
             return Err(GroupError::Unsupported);
         }
         let address = *self.addresses.get(&group).ok_or(GroupError::Unknown(group))?;
-        if let Some(place) = self.place(group) {
-            return Ok((place, None));
+        if self.slot(group).is_some() {
+            return Ok(None);
         }
-        let (place, free) =
+        let (slot, free) =
             self.joined.iter_mut().enumerate().find(|(_, joined)| joined.is_none()).ok_or(GroupError::Full)?;
         let member = member.ok_or(GroupError::Refused(group))?;
         let membership = Membership::join(domain, member, address).map_err(|_| GroupError::Refused(group))?;
         let gid = membership.gid();
         *free = Some(JoinedGroup { group, _membership: membership });
-        Ok((place, Some(gid)))
+        Ok(Some(Joined { slot, gid }))
     }
 
-    /// Ends the membership. Returns the group's place.
+    /// Ends the membership. Returns the group's slot.
     pub(super) fn leave(&mut self, group: GroupId) -> Result<usize, GroupError> {
         if self.joined.is_empty() {
             return Err(GroupError::Unsupported);
         }
-        let place = self.place(group).ok_or(GroupError::NotMember(group))?;
-        if let Some(joined) = self.joined.get_mut(place) {
+        let slot = self.slot(group).ok_or(GroupError::NotMember(group))?;
+        if let Some(joined) = self.joined.get_mut(slot) {
             *joined = None;
         }
-        Ok(place)
+        Ok(slot)
     }
 
     /// Ends all memberships.
