@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Collective to measure
     #[arg(value_enum)]
     pub(crate) name: OverlapCollective,
-    /// Size of a rank's data in bytes, such as 8 or 1M; of an alltoall, for each rank
+    /// Size of a rank's data in bytes, a multiple of 8, such as 8 or 1M; of an alltoall, for each rank
     #[arg(long)]
     pub(crate) bytes: Bytes,
     /// Timed rounds
@@ -70,7 +70,10 @@ impl Overlap {
 
 /// Measures on a communicator.
 pub(crate) fn measure(on: &Communicator, options: &Options) -> Result<Overlap, Box<dyn Error>> {
-    let words = usize::try_from(options.bytes.0)?.div_ceil(8);
+    if options.bytes.0 % 8 != 0 {
+        return Err("overlap sends doubles: --bytes is a multiple of 8".into());
+    }
+    let words = usize::try_from(options.bytes.0)? / 8;
     let size = on.size() as usize;
     let many = |is_many: bool| words.saturating_mul(if is_many { size } else { 1 });
     let is_all_to_all = options.name == OverlapCollective::AllToAll;
