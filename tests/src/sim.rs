@@ -223,8 +223,13 @@ impl Network {
 
     /// Connects a node by the first link of another one, as the processes of a host: their datagrams follow each other on
     /// it, and a datagram to a group comes once for each of them. Before either has sent anything.
+    ///
+    /// # Panics
+    /// The network has adapters that cost something: nodes do not share those.
     pub fn share_link(&self, node: NodeId, of: NodeId) {
-        self.fabric.borrow_mut().link_owners.insert(node.0, of.0);
+        let fabric = &mut *self.fabric.borrow_mut();
+        assert!(fabric.config.adapter.is_none(), "nodes share no adapters that cost something");
+        fabric.link_owners.insert(node.0, of.0);
     }
 
     /// Gives a node another link on one rail.

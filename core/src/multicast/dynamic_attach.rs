@@ -1,7 +1,8 @@
 //! Whether a rank joins the multicast group of its node's leader itself ("dynamic attach").
 //!
-//! Source: Mamidala's dissertation (2008), §6.3.2. There the mean is over all broadcasts; here recent ones weigh more, and
-//! what an attached rank counts is how long it would have waited, so that it stays attached as long as that is long.
+//! Source: Mamidala's dissertation (2008), §6.3.2. There the mean is over the broadcasts for which the leader does not wait.
+//! Here recent broadcasts weigh more, those for which the leader waits count as none, and an attached rank counts how long
+//! it would have waited, so that it stays attached as long as that is long.
 
 /// The parameters of a rank. Times in any unit, the same in all calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -87,7 +88,7 @@ impl DynamicAttach {
             }
             AttachState::Attached { below } => {
                 *below = if is_above { 0 } else { below.saturating_add(1) };
-                (*below >= self.config.linger).then(|| {
+                (!is_above && *below >= self.config.linger).then(|| {
                     self.state = AttachState::Following { seen: 0 };
                     AttachChange::Detach
                 })

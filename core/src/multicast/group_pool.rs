@@ -1,7 +1,7 @@
 //! Groups made ahead, of which a communicator takes one ("group pool").
 //!
-//! Source: Mamidala's dissertation (2008), §5.2.4. There every creation involves all processes, so that all choose alike.
-//! Here a creation involves the ranks of a parent, and they choose by what the creation agrees on anyway.
+//! Source: Mamidala's dissertation (2008), §5.2.4, which does not state how the ranks agree on a group. Here the ranks of a
+//! parent choose by what the creation agrees on anyway.
 
 use super::pool_message::{PoolBody, PoolMessage};
 
@@ -45,7 +45,7 @@ impl Offer {
     }
 }
 
-/// What a group of the pool is at one rank.
+/// The state of a group of the pool at one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 enum SlotState {
     /// This rank is no member.
@@ -65,7 +65,7 @@ enum SlotState {
     Leaving,
 }
 
-/// A place of the pool at one rank.
+/// A slot of the pool at one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Slot {
     state: SlotState,
@@ -79,10 +79,10 @@ struct Slot {
 ///
 /// # Life of a group
 /// The root has all ranks join a group ([`poll_join`](Self::poll_join), [`handle_joined`](Self::handle_joined)), tests
-/// it, and reports when every rank has answered. From then on the group is ready. When a communicator takes it, the ranks
-/// of the creation that are no members leave it ([`poll_leave`](Self::poll_leave)); the root then has the ranks leave that
-/// were not part of the creation. When the communicator is freed ([`release`](Self::release)), its members leave, too,
-/// and the root fills the place again. Meanwhile the root fills other places.
+/// it, and reports when every other rank has answered. From then on the group is ready. When a communicator takes it, the
+/// members report that to the root, and the other ranks of the creation leave it ([`poll_leave`](Self::poll_leave)); the
+/// root then has the ranks leave that were not part of the creation, and fills other slots. When the communicator is freed
+/// ([`release`](Self::release)), its members leave, too, and the root fills the slot again.
 ///
 /// # Contract of a creation
 /// 1. Each rank of the parent calls [`offer`](Self::offer), contributes its [`slots`](Offer::slots) to the agreement that
@@ -90,11 +90,11 @@ struct Slot {
 ///    offer ([`SlotSet::and`]). No further message is sent.
 /// 2. Each then calls [`take`](Self::take) with that set and the number of communicators that the call creates:
 ///    communicator number i gets the i-th lowest group of the set. All arguments but the rank's own communicator are
-///    equal, so all members get the same group. Those of the communicators for which no group is left get none.
+///    equal, so all members get the same group. A communicator for which no group is left gets none.
 ///
 /// A rank offers only groups that are ready, and each to one creation at a time, so two communicators that are alive at
-/// once and share a rank never share a group. Two without a common rank may, as they may share a context: each then drops
-/// the other's datagrams, whose epochs differ ([`GroupKey`](super::GroupKey)).
+/// once and share a rank never share a group. Two without a common rank may, as they may share a context: the host gives
+/// their streams different epochs ([`GroupKey`](super::GroupKey)), so that each drops the other's datagrams.
 ///
 /// Nothing here fails: without a group a communicator makes its own, and uses schedules meanwhile
 /// ([`GroupPolicy::Pool`](super::GroupPolicy::Pool)). If the root fails, the groups that are ready may still be taken.
@@ -173,7 +173,8 @@ impl<const P: usize> GroupPool<P> {
         self.find(|slot| slot.state == SlotState::Joining)
     }
 
-    /// The device has joined the group of [`poll_join`](Self::poll_join), or cannot join it.
+    /// The device has joined the group of [`poll_join`](Self::poll_join), or cannot join it. To be called before the next
+    /// message is handled.
     pub fn handle_joined(&mut self, slot: u8, is_joined: bool) {
         let Some(slot) = self.slots.get_mut(usize::from(slot)) else { return };
         if slot.state == SlotState::Joining {
@@ -226,6 +227,7 @@ impl<const P: usize> GroupPool<P> {
             let Some(slot) = self.slots.get_mut(usize::from(number)) else { break };
             if own == Some(communicator) {
                 (slot.state, taken) = (SlotState::Taken, Some(number));
+                slot.owed = if mutant!("pool_taken_silently") { None } else { Some(PoolBody::Taken) };
             } else if !mutant!("pool_stays") {
                 slot.state = SlotState::Leaving;
             }

@@ -18,7 +18,7 @@ pub enum PoolBody {
     Make,
     /// From the root to the group, by multicast: answer.
     Probe,
-    /// From the root to all: every member has answered, the group may be taken.
+    /// From the root to all: every other member has answered, the group may be taken.
     Ready,
     /// From the root to all: leave the group, unless it is taken.
     Withdraw,
@@ -30,10 +30,12 @@ pub enum PoolBody {
     Answered,
     /// To the root: this rank has left it.
     Released,
+    /// To the root: a communicator of this rank has it.
+    Taken,
 }
 
 impl PoolBody {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Make,
         Self::Probe,
         Self::Ready,
@@ -42,6 +44,7 @@ impl PoolBody {
         Self::Refused,
         Self::Answered,
         Self::Released,
+        Self::Taken,
     ];
 }
 
@@ -49,9 +52,9 @@ impl PoolBody {
 /// are reliable messages, in order between two ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolMessage {
-    /// The group, by its place in the pool.
+    /// The group, by its slot in the pool.
     pub slot: u8,
-    /// How often the place was filled before; wraps.
+    /// How often the slot was filled before; wraps.
     pub round: u16,
     /// The content.
     pub body: PoolBody,
@@ -82,7 +85,7 @@ mod tests {
             let message = PoolMessage { slot: 7, round: 0x1234, body };
             assert_eq!(PoolMessage::parse(&message.encode()), Some(message));
         }
-        assert_eq!(PoolMessage::parse(&[8, 0, 0, 0]), None);
+        assert_eq!(PoolMessage::parse(&[9, 0, 0, 0]), None);
         assert_eq!(PoolMessage::parse(&[0, 0, 0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The root of a pool of groups: has all ranks join them, tests them, and fills the places of those that were used.
+//! The root of a pool of groups: has all ranks join them, tests them, and fills the slots of those that were used.
 
 use super::group_test::{GroupTest, TestState};
 use super::pool_message::{PoolBody, PoolMessage};
@@ -13,30 +13,30 @@ pub struct PoolConfig {
     pub size: u32,
     /// The rank of the root.
     pub root: Rank,
-    /// Groups that are ready or being made, as long as there are places.
+    /// Groups that are ready or being made, as long as there are slots.
     pub target: u32,
     /// Probes of a test at most, the time between the first two, and between any two at most, in units of 64 ns.
     pub probes: (u32, u32, u32),
 }
 
-/// What a place of the pool is at the root.
+/// The state of a slot of the pool at the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-enum PlaceState {
+enum SlotState {
     /// No rank is a member.
     #[default]
     Vacant,
     /// The ranks join, and the group is tested.
     Making,
-    /// All ranks have answered, and none has left.
+    /// All ranks have answered, and no report says that it was taken.
     Ready,
-    /// A rank has left, or the test failed: it is filled again when all have left.
+    /// It was taken, a rank has left, or the test failed: it is filled again when all have left.
     Draining,
 }
 
-/// A place of the pool.
+/// A slot of the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-struct Place {
-    state: PlaceState,
+struct Slot {
+    state: SlotState,
     round: u16,
     /// Ranks that have not released it.
     holders: Bitmap,
@@ -47,24 +47,25 @@ struct Place {
 /// The root's present work.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Work<T: Time, const N: usize> {
-    /// Enough groups are ready, or no place is vacant.
+    /// Enough groups are ready, or no slot is vacant.
     Idle,
     /// The test of the group that is being made.
     Making(u8, GroupTest<T, N>),
-    /// A group could not be made: no other is.
+    /// A group could not be made: no other is until a rank has failed.
     Closed,
 }
 
 /// The root of a pool of up to `P` groups of up to `N` ranks, whose ranks have a [`GroupPool`](super::GroupPool) each,
 /// the root's own too.
 ///
-/// It makes one group at a time, in the background of what the ranks do otherwise. A test of one root stands for all: a
-/// network that forwards the root's datagrams to every member forwards any member's along the same tree. After a group
-/// that a rank cannot join or that does not reach a rank, no other is made. Work per call is O(`N` + `P`).
+/// It makes one group at a time, in the background of what the ranks do otherwise. A test by this root stands for all
+/// roots: in InfiniBand every member's datagrams take the same tree. Whether other members' datagrams reach this root is
+/// not tested; it gets by repair what does not. After a group that a rank cannot join or that does not reach a rank, no
+/// other is made until a rank has failed. Work per call is O(`N` + `P`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PoolRoot<T: Time, const P: usize, const N: usize> {
     config: PoolConfig,
-    places: [Place; P],
+    slots: [Slot; P],
     work: Work<T, N>,
     failed: Bitmap,
 }
@@ -74,14 +75,14 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
     pub fn new(now: T::Instant, config: PoolConfig) -> Self {
         const { assert!(P <= 32 && N <= Bitmap::BITS as usize, "groups and ranks are bits") };
         let work = if config.size as usize > N { Work::Closed } else { Work::Idle };
-        let mut root = Self { config, places: [Place::default(); P], work, failed: Bitmap::EMPTY };
+        let mut root = Self { config, slots: [Slot::default(); P], work, failed: Bitmap::EMPTY };
         root.advance(now);
         root
     }
 
     /// Groups that are ready.
     pub fn ready(&self) -> u32 {
-        self.places.iter().filter(|place| place.state == PlaceState::Ready).count() as u32
+        self.slots.iter().filter(|place| place.state == SlotState::Ready).count() as u32
     }
 
     /// Whether a group could not be made.
@@ -91,7 +92,7 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
 
     /// Handles a message of a rank.
     pub fn handle_message(&mut self, now: T::Instant, from: Rank, message: PoolMessage) {
-        let Some(place) = self.places.get_mut(usize::from(message.slot)) else { return };
+        let Some(place) = self.slots.get_mut(usize::from(message.slot)) else { return };
         if message.round != place.round || from.0 >= self.config.size {
             return;
         }
@@ -112,25 +113,32 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
                 place.holders.remove(from.0);
                 test.into_iter().for_each(|test| test.handle_refused(from));
             }
-            (PoolBody::Released, _) => self.release(message.slot, from),
+            (PoolBody::Taken, _) => self.withdraw(message.slot),
+            (PoolBody::Released, _) => {
+                place.holders.remove(from.0);
+                self.withdraw(message.slot);
+            }
             _ => {}
         }
         self.advance(now);
     }
 
-    /// A rank has failed: nothing is expected of it any more.
+    /// A rank has failed: nothing is expected of it any more. If a group could not be made, which may have been because of
+    /// it, another one is tried.
     pub fn handle_failed(&mut self, now: T::Instant, rank: Rank) {
         self.failed.insert(rank.0);
-        self.places.iter_mut().for_each(|place| place.holders.remove(rank.0));
-        if let Work::Making(_, test) = &mut self.work {
-            test.handle_failed(now, rank);
+        self.slots.iter_mut().for_each(|place| place.holders.remove(rank.0));
+        match &mut self.work {
+            Work::Making(_, test) => test.handle_failed(now, rank),
+            Work::Closed if self.config.size as usize <= N => self.work = Work::Idle,
+            Work::Closed | Work::Idle => {}
         }
         self.advance(now);
     }
 
     /// The next message to all ranks, the root included.
     pub fn poll_transmit(&mut self, now: T::Instant) -> Option<PoolMessage> {
-        let (slot, place) = (0_u8..).zip(&mut self.places).find(|(_, place)| place.announced.is_some())?;
+        let (slot, place) = (0_u8..).zip(&mut self.slots).find(|(_, place)| place.announced.is_some())?;
         let message = PoolMessage { slot, round: place.round, body: place.announced.take()? };
         self.advance(now);
         Some(message)
@@ -139,7 +147,7 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
     /// The next probe, which goes to the group that it names.
     pub fn poll_probe(&mut self) -> Option<PoolMessage> {
         let Work::Making(slot, test) = &mut self.work else { return None };
-        let round = self.places.get(usize::from(*slot))?.round;
+        let round = self.slots.get(usize::from(*slot))?.round;
         test.poll_transmit().then_some(PoolMessage { slot: *slot, round, body: PoolBody::Probe })
     }
 
@@ -159,36 +167,34 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
         }
     }
 
-    /// A rank has left a group.
-    fn release(&mut self, slot: u8, from: Rank) {
-        let Some(place) = self.places.get_mut(usize::from(slot)) else { return };
-        place.holders.remove(from.0);
-        if place.state == PlaceState::Ready {
-            (place.state, place.announced) = (PlaceState::Draining, Some(PoolBody::Withdraw));
+    /// A communicator has taken a group, or a rank has left it: the ranks that have no part in it leave, too.
+    fn withdraw(&mut self, slot: u8) {
+        if let Some(place) = self.slots.get_mut(usize::from(slot)).filter(|place| place.state == SlotState::Ready) {
+            (place.state, place.announced) = (SlotState::Draining, Some(PoolBody::Withdraw));
         }
     }
 
     /// The group that is being made cannot be used.
     fn give_up(&mut self, slot: u8) {
         self.work = Work::Closed;
-        if let Some(place) = self.places.get_mut(usize::from(slot)) {
-            (place.state, place.announced) = (PlaceState::Draining, Some(PoolBody::Withdraw));
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            (place.state, place.announced) = (SlotState::Draining, Some(PoolBody::Withdraw));
         }
     }
 
     fn advance(&mut self, now: T::Instant) {
-        for place in &mut self.places {
-            if place.state == PlaceState::Draining && (place.holders.is_empty() || mutant!("pool_refilled_early")) {
-                *place = Place { round: place.round.wrapping_add(1), ..Place::default() };
+        for place in &mut self.slots {
+            if place.state == SlotState::Draining && (place.holders.is_empty() || mutant!("pool_refilled_early")) {
+                *place = Slot { round: place.round.wrapping_add(1), ..Slot::default() };
             }
         }
         if let Work::Making(slot, test) = &self.work {
             let (slot, state) = (*slot, test.state());
-            let Some(place) = self.places.get_mut(usize::from(slot)) else { return };
+            let Some(place) = self.slots.get_mut(usize::from(slot)) else { return };
             match state {
                 // Not before the ranks have been sent that they join it.
                 TestState::Passed if place.announced.is_none() => {
-                    (place.state, place.announced) = (PlaceState::Ready, Some(PoolBody::Ready));
+                    (place.state, place.announced) = (SlotState::Ready, Some(PoolBody::Ready));
                     self.work = Work::Idle;
                 }
                 TestState::Failed => self.give_up(slot),
@@ -200,14 +206,14 @@ impl<T: Time, const P: usize, const N: usize> PoolRoot<T, P, N> {
         }
     }
 
-    /// Begins to make a group, if a place is vacant.
+    /// Begins to make a group, if a slot is vacant.
     fn make(&mut self, now: T::Instant) {
         let config = self.config;
-        let mut places = (0_u8..).zip(&mut self.places);
-        let Some((slot, place)) = places.find(|(_, place)| place.state == PlaceState::Vacant) else { return };
+        let mut slots = (0_u8..).zip(&mut self.slots);
+        let Some((slot, place)) = slots.find(|(_, place)| place.state == SlotState::Vacant) else { return };
         // The root is a member like the others, which joins by the message to itself.
         let mut test = GroupTest::new(now, Rank(u32::MAX), config.size, config.probes);
-        (place.state, place.announced) = (PlaceState::Making, Some(PoolBody::Make));
+        (place.state, place.announced) = (SlotState::Making, Some(PoolBody::Make));
         for rank in 0..config.size {
             if self.failed.contains(rank) {
                 test.handle_failed(now, Rank(rank));

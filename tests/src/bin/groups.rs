@@ -172,13 +172,16 @@ impl Measurements {
             ("source_pool", GroupPolicy::Pool, SOURCE_POOL, pool, overlapped),
             ("source_lazy", GroupPolicy::Lazy, SOURCE_LAZY, pool, overlapped),
         ] {
-            let Some(computation_ns) = computation_ns else { continue };
+            let Some(computation_ns) = computation_ns else {
+                self.report.figure("source", "no such computation", f64::NAN, "", Limit::Most(0.0));
+                continue;
+            };
             let run = |policy| PolicyRun { computation_ns, ..PolicyRun::new(policy, SOURCE_RANKS, broadcasts) };
             let [basic, other] =
                 [GroupPolicy::Basic, policy].map(|policy| measure(run(policy), &self.parameters).effective_ns());
             let of = format!("{broadcasts} broadcasts, {} us of computation", computation_ns / 1000);
             self.report.figure(name, &of, basic / other, "", Limit::None);
-            self.report.figure(&format!("{name}_error"), &of, error(basic / other, factor), "", ERROR);
+            self.report.figure(&format!("{name}_closed_form_error"), &of, error(basic / other, factor), "", ERROR);
         }
     }
 

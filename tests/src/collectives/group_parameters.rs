@@ -68,7 +68,7 @@ impl GroupParameters {
             attach_ns: file.take("attach_ns")?,
             threshold_ns: file.take("threshold_ns")?,
             warmup: file.take("warmup")?,
-            linger: file.take("linger")?,
+            linger: file.take_positive("linger")?,
         };
         file.end()?;
         Ok(parameters)
@@ -92,12 +92,12 @@ impl GroupParameters {
     /// Probes of a test, and the units between two.
     pub fn test(&self) -> (u32, u32, u32) {
         let interval = units(self.probe_ns);
-        (self.probes as u32, interval, interval)
+        (u32::try_from(self.probes).unwrap_or(u32::MAX), interval, interval)
     }
 
     /// When ranks attach; its times are in units of 64 ns.
     pub fn attach(&self) -> AttachConfig {
-        let (warmup, linger) = (self.warmup as u32, self.linger as u32);
+        let [warmup, linger] = [self.warmup, self.linger].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         AttachConfig { threshold: units(self.threshold_ns), warmup, linger }
     }
 

@@ -129,8 +129,9 @@ pub fn barrier(algorithm: BarrierAlgorithm, size: u32, cost: NetworkCost, late: 
     simulation.times
 }
 
-/// A combining tree that is arranged anew before each barrier: the rank that entered the last one last is its root
-/// (Mamidala 2004, §3, "semi-dynamic"). Ranks know which one that was from the release, which costs nothing more.
+/// A combining tree that is arranged anew before each barrier, by the barriers before it (Mamidala 2004, §3,
+/// "semi-dynamic"; the rule is ours): it changes places of the root and of the rank that entered last. Ranks know that
+/// one from the release, which costs nothing more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SemiDynamicTree {
     degree: u32,

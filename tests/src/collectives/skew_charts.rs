@@ -1,7 +1,8 @@
 //! Charts of synchronization delays: Figures 4 to 12 of Mamidala, Liu, Panda (2004), by simulation.
 //!
 //! The source measured 16 nodes of an InfiniBand cluster. Here a hop is half as long as a multicast, o = gap = L / 20, and
-//! an allreduce of 128 doubles lengthens both by the time of 1 KiB at 800 MB/s.
+//! an allreduce of 128 doubles lengthens both by the time of 1 KiB at 800 MB/s. The source's trees are in its Fig. 3, which
+//! is lost: barriers have degree 8, allreduces 4. Its late ranks 1 and 15 are two deepest ranks of different subtrees here.
 
 use unisono_bench::plot::{Chart, Line, Stroke};
 use unisono_core::collective::token_tree::ReleasePath;

@@ -847,6 +847,11 @@ pub const MODELS: &[CatalogueEntry] = &[
     multicast!("multicast-join", MulticastOptions { losses: 1, joins: true, ..BASIC }, "a member joins; one loss"),
     group_pool!("group-pool", PoolOptions { losses: 1, ..POOLED }, "two creations that overlap; a probe is lost"),
     group_pool!("group-pool-two", PoolOptions { target: 2, ..POOLED }, "two groups are ready or being made"),
+    group_pool!(
+        "group-pool-whole",
+        PoolOptions { creations: [Creation { parent: 0b111, first: 0b111 }; 2], ..POOLED },
+        "communicators of all ranks"
+    ),
     group_pool!("group-pool-refused", PoolOptions { refuses: true, ..POOLED }, "a rank cannot join"),
 ];
 
@@ -971,6 +976,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("pool_taken_again", "group-pool"),
     ("pool_own_choice", "group-pool"),
     ("pool_stays", "group-pool"),
+    ("pool_taken_silently", "group-pool-whole"),
     ("pool_refilled_early", "group-pool"),
 ];
 

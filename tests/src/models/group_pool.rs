@@ -12,7 +12,7 @@ use crate::model_checker::Model;
 
 /// Ranks; rank 0 is the root.
 const N: usize = 3;
-/// Places of the pool.
+/// Slots of the pool.
 const P: usize = 2;
 
 /// A creation: the ranks of the parent, and the members of the first communicator; the others form the second one.
@@ -171,6 +171,17 @@ impl PooledGroups {
         })
     }
 
+    /// Whether nothing is under way although fewer groups than wanted may be taken, and no rank is in one of the slots.
+    fn lacks_group(state: &State, target: u32) -> bool {
+        let is_quiet = state.to_rank.iter().chain(&state.to_root).all(Vec::is_empty)
+            && state.probes.is_empty()
+            && state.root.poll_timeout().is_none();
+        let is_offered = state.parts.iter().flatten().any(|part| matches!(part, Part::Offered(_)));
+        let has_free_slot = state.joined.contains(&0);
+        let is_short = state.pools.iter().any(|pool| pool.ready().0.count_ones() < target);
+        is_quiet && !is_offered && has_free_slot && is_short && !state.root.is_closed()
+    }
+
     fn members(&self, creation: usize, rank: usize) -> u8 {
         let Creation { parent, first } = self.options.creations[creation];
         if has(first, rank) { parent & first } else { parent & !first }
@@ -310,7 +321,10 @@ impl Model for PooledGroups {
     }
 
     fn violation(&self, state: &State) -> Option<&'static str> {
-        state.broken
+        state.broken.or_else(|| {
+            Self::lacks_group(state, self.options.target)
+                .then_some("where a slot is free, a group that is taken is replaced before it is free again")
+        })
     }
 
     /// All communicators are freed, and the pool is full again at all ranks, or closed with all ranks outside.

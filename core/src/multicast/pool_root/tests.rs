@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::multicast::{GroupPolicy, GroupPool, Offer, SlotSet};
+use crate::multicast::{GroupPool, Offer, SlotSet};
 use crate::time::Nanos;
 
-const PLACES: usize = 4;
+const SLOTS: usize = 4;
 const RANKS: usize = 6;
 const TARGET: u32 = 2;
 /// Probes, and units between them.
@@ -28,18 +28,20 @@ struct Communicator {
 /// A job whose messages wait until they are delivered.
 struct Job {
     now: u64,
-    root: PoolRoot<Nanos, PLACES, RANKS>,
-    pools: Vec<GroupPool<PLACES>>,
+    root: PoolRoot<Nanos, SLOTS, RANKS>,
+    pools: Vec<GroupPool<SLOTS>>,
     to_rank: Vec<VecDeque<PoolMessage>>,
     to_root: Vec<VecDeque<PoolMessage>>,
     probes: Vec<(usize, PoolMessage)>,
     /// Ranks that are members of each group at their devices, and ranks that its present test has reached.
-    joined: [u8; PLACES],
-    reached: [u8; PLACES],
+    joined: [u8; SLOTS],
+    reached: [u8; SLOTS],
     /// A rank whose device joins no group.
     refuses: Option<usize>,
     /// A rank that no multicast reaches.
     deaf: Option<usize>,
+    /// A rank that has failed: it sends and gets nothing.
+    dead: Option<usize>,
     communicators: Vec<Communicator>,
 }
 
@@ -53,14 +55,24 @@ impl Job {
             to_rank: vec![VecDeque::new(); RANKS],
             to_root: vec![VecDeque::new(); RANKS],
             probes: Vec::new(),
-            joined: [0; PLACES],
-            reached: [0; PLACES],
+            joined: [0; SLOTS],
+            reached: [0; SLOTS],
             refuses: None,
             deaf: None,
+            dead: None,
             communicators: Vec::new(),
         };
         job.poll();
         job
+    }
+
+    /// A rank fails, which the root learns at once.
+    fn fail(&mut self, rank: usize) {
+        self.dead = Some(rank);
+        (self.to_rank[rank], self.to_root[rank]) = (VecDeque::new(), VecDeque::new());
+        self.joined.iter_mut().for_each(|members| *members &= !(1 << rank));
+        self.root.handle_failed(self.now, Rank(rank as u32));
+        self.poll();
     }
 
     /// Carries out what the machines request.
@@ -69,14 +81,16 @@ impl Job {
             if message.body == PoolBody::Make {
                 self.reached[usize::from(message.slot)] = 0;
             }
-            self.to_rank.iter_mut().for_each(|queue| queue.push_back(message));
+            let dead = self.dead;
+            let living = self.to_rank.iter_mut().enumerate().filter(|(rank, _)| dead != Some(*rank));
+            living.for_each(|(_, queue)| queue.push_back(message));
         }
         while let Some(probe) = self.root.poll_probe() {
             let members = self.joined[usize::from(probe.slot)];
             let others = (1..RANKS).filter(|rank| members & 1 << rank != 0 && self.deaf != Some(*rank));
             self.probes.extend(others.map(|rank| (rank, probe)));
         }
-        for rank in 0..RANKS {
+        for rank in (0..RANKS).filter(|rank| self.dead != Some(*rank)).collect::<Vec<_>>() {
             let pool = &mut self.pools[rank];
             while let Some(slot) = pool.poll_join() {
                 let is_joined = self.refuses != Some(rank);
@@ -147,7 +161,7 @@ impl Job {
         let ranks = || (0..RANKS).filter(move |rank| parent & 1 << rank != 0);
         let offers: Vec<Option<Offer>> = ranks().map(|rank| self.pools[rank].offer()).collect();
         for offer in offers.iter().flatten() {
-            for slot in (0..PLACES).filter(|slot| offer.slots().0 & 1 << slot != 0) {
+            for slot in (0..SLOTS).filter(|slot| offer.slots().0 & 1 << slot != 0) {
                 let all = (1 << RANKS) - 1;
                 assert_eq!(self.reached[slot] | 1, all, "a group is offered only after its test has passed");
             }
@@ -237,7 +251,7 @@ proptest! {
         prop_assert_eq!(ready.0.count_ones(), TARGET);
         prop_assert!(job.pools.iter().all(|pool| pool.ready() == ready && pool.taken() == SlotSet::EMPTY));
         // A rank that has left is no member at its device either.
-        for slot in 0..PLACES {
+        for slot in 0..SLOTS {
             let members = if ready.0 & 1 << slot != 0 { (1 << RANKS) - 1 } else { 0 };
             prop_assert_eq!(job.joined[slot], members);
         }
@@ -270,13 +284,12 @@ fn exhausted_pool_gives_no_group_and_recovers() {
         job.create(ALL, 0b00_0111, &[]);
     }
     assert_eq!(job.communicators[2].slot, None, "nothing is ready");
-    assert_eq!(GroupPolicy::Pool.path(TestState::Joining), crate::multicast::BroadcastPath::Schedule);
     job.settle();
     job.create(ALL, 0b00_1111, &[]);
     assert_eq!(job.communicators[6].slot, Some(2));
     job.settle();
     job.create(ALL, 0b00_1111, &[]);
-    assert_eq!(job.communicators[8].slot, None, "every place is in use");
+    assert_eq!(job.communicators[8].slot, None, "every slot is in use");
     for _ in 0..job.communicators.len() {
         job.free(0);
     }
@@ -321,19 +334,43 @@ fn group_that_a_rank_cannot_join_or_receive_from_closes_the_pool() {
 }
 
 #[test]
+fn group_that_all_ranks_take_is_replaced() {
+    let mut job = settled();
+    for slot in [0, 1, 2, 3] {
+        job.create(ALL, ALL, &[]);
+        job.settle();
+        assert_eq!((job.communicators[2 * slot].slot, job.joined[slot]), (Some(slot as u8), ALL));
+        assert_eq!(job.root.ready(), TARGET.min(3 - slot as u32), "as long as there are slots");
+    }
+}
+
+#[test]
 fn failed_ranks_are_not_awaited() {
     let mut job = settled();
     job.create(ALL, 0b00_0111, &[]);
     let (dead, slot) = (5, 1);
     job.settle();
-    job.root.handle_failed(job.now, Rank(dead));
+    job.fail(dead);
     job.communicators[1].members &= !(1 << dead);
     job.free(1);
     job.settle();
     job.create(ALL & !(1 << dead), 0b00_0001, &[]);
     job.settle();
     let reused = job.pools[4].ready().0 & 1 << slot;
-    assert!(reused != 0, "its place is filled again without it");
+    assert!(reused != 0, "its slot is filled again without it");
+}
+
+#[test]
+fn pool_that_a_rank_has_closed_is_open_without_it() {
+    for is_deaf in [false, true] {
+        let mut job = Job::new();
+        *(if is_deaf { &mut job.deaf } else { &mut job.refuses }) = Some(4);
+        job.settle();
+        assert!(job.root.is_closed());
+        job.fail(4);
+        job.settle();
+        assert_eq!((job.root.is_closed(), job.root.ready()), (false, TARGET));
+    }
 }
 
 #[test]
