@@ -10,6 +10,7 @@ pub mod levels;
 pub mod oracle;
 mod rounds;
 pub mod selection_log;
+pub mod semi_dynamic_tree;
 pub mod skew;
 pub mod skew_charts;
 pub mod strided;

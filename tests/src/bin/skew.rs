@@ -9,7 +9,8 @@ use unisono_bench::plot;
 use unisono_core::collective::token_tree::{Position, ReleasePath};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::Algorithm;
-use unisono_tests::collectives::skew::{BarrierAlgorithm, NetworkCost, SemiDynamicTree, barrier, deepest, depth};
+use unisono_tests::collectives::semi_dynamic_tree::SemiDynamicTree;
+use unisono_tests::collectives::skew::{BarrierAlgorithm, NetworkCost, barrier, deepest, depth};
 use unisono_tests::collectives::skew_charts;
 use unisono_tests::harness::report::{Limit, Report};
 
