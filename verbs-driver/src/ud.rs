@@ -610,14 +610,17 @@ impl<A: Lent> Device for Ud<A> {
     fn join(&mut self, group: GroupId) -> Result<(), GroupError> {
         let member = self.polled.queue.as_ref().and_then(Queue::member);
         let Some(Joined { slot, gid }) = self.groups.join(&self.domain, member, group)? else { return Ok(()) };
-        if self.table.open_group(slot, (group, gid), self.limits.mtu).is_err() {
-            let _ = self.groups.leave(group);
-            return Err(GroupError::Refused(group));
-        }
+        let is_requested = self.table.open_group(slot, (group, gid), self.limits.mtu);
         let started = Instant::now();
-        while self.table.is_resolving_group(slot) && started.elapsed() < GROUP_HANDLE_TIMEOUT {
+        let mut handle = self.table.group_handle(slot);
+        while handle.is_none() && started.elapsed() < GROUP_HANDLE_TIMEOUT {
             std::thread::yield_now();
             self.handle_resolved();
+            handle = self.table.group_handle(slot);
+        }
+        if is_requested.is_err() || is_requested == Ok(true) && handle == Some(false) {
+            self.leave(group)?;
+            return Err(GroupError::Refused(group));
         }
         Ok(())
     }

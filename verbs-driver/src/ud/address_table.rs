@@ -256,24 +256,29 @@ impl AddressTable {
         self.set_record(peer, path, mtu)
     }
 
-    /// Sets the path to the group of this slot, and requests its handle.
+    /// Sets the path to the group of this slot, and requests its handle. Returns whether that was requested: else there
+    /// are many requests, and the first posting requests it.
     ///
     /// # Errors
     /// [`PathError`].
-    pub(super) fn open_group(&mut self, slot: usize, (group, gid): (GroupId, Gid), mtu: u32) -> Result<(), PathError> {
+    pub(super) fn open_group(
+        &mut self,
+        slot: usize,
+        (group, gid): (GroupId, Gid),
+        mtu: u32,
+    ) -> Result<bool, PathError> {
         let index = self.group_index(slot);
         self.set_record(index, Path { gid, polled: GROUP, interrupt: GROUP }, mtu)?;
         if let Some(number) = self.groups.get_mut(slot) {
             *number = Some(group);
         }
-        // Without room for a request now, the first posting requests the handle.
-        self.destination(index, DeviceQueue::Polled);
-        Ok(())
+        Ok(!matches!(self.destination(index, DeviceQueue::Polled), Destination::Nowhere))
     }
 
-    /// Whether the handle of this slot's group is being created.
-    pub(super) fn is_resolving_group(&self, slot: usize) -> bool {
-        self.asked.contains_key(&self.group_index(slot).0)
+    /// Whether the handle of this slot's group was created; `None`: it is being created.
+    pub(super) fn group_handle(&self, slot: usize) -> Option<bool> {
+        let index = self.group_index(slot).0;
+        (!self.asked.contains_key(&index)).then(|| self.places.contains_key(&index))
     }
 
     /// Removes the path to the group of this slot.
