@@ -70,7 +70,7 @@ impl Overlap {
 
 /// Measures on a communicator.
 pub(crate) fn measure(on: &Communicator, options: &Options) -> Result<Overlap, Box<dyn Error>> {
-    if options.bytes.0 % 8 != 0 {
+    if !options.bytes.0.is_multiple_of(8) {
         return Err("overlap sends doubles: --bytes is a multiple of 8".into());
     }
     let words = usize::try_from(options.bytes.0)? / 8;
