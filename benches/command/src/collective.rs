@@ -126,7 +126,8 @@ fn calls(world: &Communicator, each: f64) -> Result<usize, CollectiveError> {
     Ok(count[0] as usize)
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+/// The median; NaN if there are no times.
+pub(super) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::{Communicator, Rank};
 
+use crate::collective::median;
 use crate::{Bytes, buffer};
 
 /// Untimed rounds at the start.
@@ -126,11 +127,6 @@ fn time_of(steps: u64) -> f64 {
     let started = Instant::now();
     compute(steps);
     started.elapsed().as_nanos() as f64
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_unstable_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// As JSON and as a line.
