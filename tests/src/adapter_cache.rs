@@ -12,11 +12,30 @@ pub mod transports;
 
 pub use parameters::{AdapterParameters, BUILT_IN, MESSAGE_BYTES};
 
+use unisono_core::device::{Device, DeviceQueue, Memory, Token, Transmit, TxReason};
+use unisono_core::ids::PeerId;
+use unisono_core::span::{Region, Span};
+
+use crate::sim::{Network, NodeId};
+
 impl AdapterParameters {
     /// Bytes of host memory for the peers of a rank in a job of `ranks`, of which it has connections with `connected`
     /// (§8.2, "Memory Scaling of RC").
     pub const fn memory(&self, ranks: u64, connected: u64) -> u64 {
         (ranks - 1) * self.peer_bytes + connected * self.connection_bytes
+    }
+}
+
+/// Posts memory from one node to another, in as many datagrams as it needs.
+fn post(network: &Network, [from, to]: [NodeId; 2], region: Region, bytes: usize) {
+    let (mut device, memory) = (network.device(from), network.memory(from));
+    let (queue, reason, mtu) = (DeviceQueue::Polled, TxReason::First, network.path_mtu(from, to) as usize);
+    for offset in (0..bytes).step_by(mtu) {
+        let span = Span { region, offset, bytes: mtu.min(bytes - offset) as u32 };
+        let to = PeerId::from(to).into();
+        let transmit = Transmit { to, queue, header_bytes: 0, payload: Some(span), solicited: false, reason };
+        device.token(queue).expect("a posting ends with its flush").post(&transmit, memory.address(span));
+        device.flush(queue);
     }
 }
 

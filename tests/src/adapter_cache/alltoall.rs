@@ -7,14 +7,14 @@
 //! its acknowledgements.
 
 use unisono_core::collective::CollectiveKind;
-use unisono_core::device::{Device, DeviceQueue, Memory, Received, Token, Transmit, TxReason};
+use unisono_core::device::{Device, DeviceQueue, Received};
 use unisono_core::ids::PeerId;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall};
 use unisono_core::schedule::{Algorithm, Spec};
 use unisono_core::span::{Region, Span};
 
-use super::AdapterParameters;
+use super::{AdapterParameters, post};
 use crate::scenarios::remote_access::process::{RmaProcess, RmaSizes, job};
 use crate::scenarios::schedules::{Workload, run_over};
 use crate::sim::{Network, NodeId};
@@ -143,7 +143,7 @@ pub fn transfers(parameters: &AdapterParameters, ranks: u32, bytes: usize, conne
     let round = || {
         let start = network.now();
         for (own, &region) in (0..).zip(&sources) {
-            (1..ranks).for_each(|step| post(&network, own, (own + step) % ranks, region, bytes));
+            (1..ranks).for_each(|step| post(&network, [own, (own + step) % ranks].map(NodeId), region, bytes));
         }
         let mut left = u64::from(ranks) * u64::from(ranks - 1) * bytes as u64;
         while left > 0 {
@@ -160,19 +160,6 @@ pub fn transfers(parameters: &AdapterParameters, ranks: u32, bytes: usize, conne
     let before = misses(&network, ranks);
     let nanoseconds = (0..ROUNDS).map(|_| round()).sum();
     AlltoallCost::new(nanoseconds, misses(&network, ranks) - before, ROUNDS, ranks)
-}
-
-fn post(network: &Network, from: u32, to: u32, region: Region, bytes: usize) {
-    let (from, to) = (NodeId(from), NodeId(to));
-    let (mut device, memory) = (network.device(from), network.memory(from));
-    let (queue, reason, mtu) = (DeviceQueue::Polled, TxReason::First, network.path_mtu(from, to) as usize);
-    for offset in (0..bytes).step_by(mtu) {
-        let span = Span { region, offset, bytes: mtu.min(bytes - offset) as u32 };
-        let to = PeerId::from(to).into();
-        let transmit = Transmit { to, queue, header_bytes: 0, payload: Some(span), solicited: false, reason };
-        device.token(queue).expect("a posting ends with its flush").post(&transmit, memory.address(span));
-        device.flush(queue);
-    }
 }
 
 /// A rank of [`writes`].

@@ -3,12 +3,11 @@
 //! An operation of the memory of a peer over a connection is modelled by its messages: a write by one, a read by a
 //! request, which the adapter of the target answers at once.
 
-use unisono_core::device::{Device, DeviceQueue, Memory, Received, Token, Transmit, TxReason};
-use unisono_core::ids::PeerId;
-use unisono_core::span::{Region, Span};
+use unisono_core::device::{Device, DeviceQueue, Received};
+use unisono_core::span::Region;
 
-use super::AdapterParameters;
-use crate::sim::{Network, NodeId, SimMemory};
+use super::{AdapterParameters, post};
+use crate::sim::{Network, NodeId};
 
 /// Bytes of a request to read.
 const REQUEST: u32 = 40;
@@ -19,7 +18,6 @@ const QUEUE: DeviceQueue = DeviceQueue::Polled;
 pub struct NodePair {
     network: Network,
     nodes: [NodeId; 2],
-    memories: [SimMemory; 2],
     sources: [Region; 2],
 }
 
@@ -30,11 +28,8 @@ impl NodePair {
         let network = Network::new(1, parameters.network());
         let nodes = [network.add_node(), network.add_node()];
         network.set_connections(nodes[0], nodes[1], connections);
-        let mut memories = nodes.map(|node| network.memory(node));
-        let longest = bytes.max(REQUEST) as usize;
-        let [one, other] = &mut memories;
-        let sources = [one.make(longest), other.make(longest)];
-        let pair = Self { network, nodes, memories, sources };
+        let sources = nodes.map(|node| network.memory(node).make(bytes.max(REQUEST) as usize));
+        let pair = Self { network, nodes, sources };
         for _ in 0..connections.max(1) {
             pair.round_trip(1, 1);
         }
@@ -43,19 +38,7 @@ impl NodePair {
 
     /// Posts a message, in as many datagrams as it needs.
     fn post(&self, from: usize, bytes: u32) {
-        let (here, there) = (self.nodes[from], self.nodes[1 - from]);
-        let mtu = self.network.path_mtu(here, there);
-        let mut device = self.network.device(here);
-        for offset in (0..bytes.max(1)).step_by(mtu as usize) {
-            let span =
-                Span { region: self.sources[from], offset: offset as usize, bytes: mtu.min(bytes.max(1) - offset) };
-            let (to, reason) = (PeerId::from(there).into(), TxReason::First);
-            let transmit =
-                Transmit { to, queue: QUEUE, header_bytes: 0, payload: Some(span), solicited: false, reason };
-            let address = self.memories[from].address(span);
-            device.token(QUEUE).expect("a posting ends with its flush").post(&transmit, address);
-            device.flush(QUEUE);
-        }
+        post(&self.network, [self.nodes[from], self.nodes[1 - from]], self.sources[from], bytes.max(1) as usize);
     }
 
     /// Waits for the next arrival. Returns the node, and the bytes that have arrived there.
