@@ -80,6 +80,12 @@ impl Synchronizer {
         barrier(algorithm, size, self.cost, late)
     }
 
+    /// The last of the deepest ranks, and a deepest rank of another subtree of the root.
+    fn deepest(&self) -> [u32; 2] {
+        let last = deepest(0..RANKS, RANKS, self.degree);
+        [last, deepest(0..last.min(RANKS / 2), RANKS, self.degree)]
+    }
+
     /// Latency where all enter at once, by ranks.
     fn without_skew(&self, figure: u32) -> Chart {
         let point = |algorithm, size: u32| (f64::from(size), self.run(algorithm, size, &[]).last_out);
@@ -116,19 +122,17 @@ fn tenths(value: f64) -> String {
 
 /// The source's figures, in its order.
 pub fn charts() -> Vec<Chart> {
-    let bottom = |of: &Synchronizer| deepest(0..RANKS, RANKS, of.degree);
-    // Preorder: rank 1 is the root's first child, with ranks of its own below it; the last rank is in another subtree.
-    let first = |of: &Synchronizer| deepest(0..bottom(of).min(RANKS / 2), RANKS, of.degree);
+    let [of_barrier, of_allreduce] = [BARRIER, ALLREDUCE].map(|of| of.deepest());
     vec![
         BARRIER.without_skew(4),
         ALLREDUCE.without_skew(5),
         BARRIER.scalability(6),
         ALLREDUCE.scalability(7),
-        BARRIER.lateness(8, "one deepest rank late", &[bottom(&BARRIER)]),
-        ALLREDUCE.lateness(9, "one deepest rank late", &[bottom(&ALLREDUCE)]),
-        BARRIER.lateness(10, "two deepest ranks equally late", &[first(&BARRIER), bottom(&BARRIER)]),
+        BARRIER.lateness(8, "one deepest rank late", &of_barrier[..1]),
+        ALLREDUCE.lateness(9, "one deepest rank late", &of_allreduce[..1]),
+        BARRIER.lateness(10, "two deepest ranks equally late", &of_barrier),
         BARRIER.lateness(11, "one child of the root late", &[1]),
-        ALLREDUCE.lateness(12, "two deepest ranks equally late", &[first(&ALLREDUCE), bottom(&ALLREDUCE)]),
+        ALLREDUCE.lateness(12, "two deepest ranks equally late", &of_allreduce),
     ]
 }
 
@@ -143,8 +147,7 @@ mod tests {
         for (of, number) in [(&BARRIER, 10), (&ALLREDUCE, 12)] {
             let all = charts();
             assert!(all.iter().any(|chart| chart.caption.starts_with(&format!("Fig. {number}: {}", of.name))));
-            let bottom = deepest(0..RANKS, RANKS, of.degree);
-            let first = deepest(0..bottom.min(RANKS / 2), RANKS, of.degree);
+            let [bottom, first] = of.deepest();
             let root = Position::new(Rank(0), RANKS, of.degree).expect("a tree");
             let subtree = |rank: u32| {
                 (0..root.children()).find(|child| {
