@@ -254,7 +254,7 @@ impl Process {
     /// calls and all later ones.
     pub(super) fn abandon_deaf_group(&mut self, i: usize) {
         let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
-        if !of.is_deaf() || !of.is_idle() {
+        if !of.is_idle() || !of.is_deaf() {
             return;
         }
         let Part::Root { test, has_reported, deferred, .. } = &mut of.part else { return };
