@@ -34,7 +34,7 @@ use crate::segment::{Segment, Site, Word};
 
 /// Longest sleep, and the interval between two polls of everything.
 pub const LONGEST: Duration = Duration::from_millis(1);
-/// Polls between two looks at the clock in the dedicated mode.
+/// Spins between two polls of other traffic in the dedicated mode.
 const SPINS: u32 = 64;
 /// How long a process spins before it yields between two polls.
 const SPIN: Duration = Duration::from_micros(50);
@@ -264,7 +264,8 @@ impl<'a> BlockingWait<'a> {
                     core::hint::spin_loop();
                 }
                 self.polls = self.polls.wrapping_add(1);
-                if self.polls.is_multiple_of(SPINS) { self.due_scope() } else { PollScope::Nothing }
+                let apart = if self.is_long { YIELDS_APART } else { SPINS };
+                if self.polls.is_multiple_of(apart) { self.due_scope() } else { PollScope::Nothing }
             }
             WaitMode::Oversubscribed => self.wait_oversubscribed(word.as_slice()),
         }
