@@ -18,6 +18,9 @@ import signal
 import subprocess
 import sys
 
+# Seconds that a program may take where its line names no limit, as in MPICH's runtests.
+LIMIT = 180
+
 
 def entries(build, source, folder):
     path = build / folder / "testlist"
@@ -35,7 +38,7 @@ def entries(build, source, folder):
             "name": words[0],
             "ranks": int(words[1]),
             "arguments": [part for value in get("arg") for part in value.split()],
-            "seconds": int((get("timeLimit") or ["60"])[0]),
+            "seconds": int((get("timeLimit") or [LIMIT])[0]),
             "result": (get("resultTest") or [""])[0],
             "environment": dict(value.split("=", 1) for value in get("env") if "=" in value),
         }
@@ -74,7 +77,7 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("--start", required=True)
     parser.add_argument("--most", type=int, default=8)
-    parser.add_argument("--limit", type=int, default=60)
+    parser.add_argument("--limit", type=int, default=LIMIT)
     parser.add_argument("--only")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--against", type=pathlib.Path)
