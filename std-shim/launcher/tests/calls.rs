@@ -3,8 +3,10 @@
 
 mod program;
 
+use core::time::Duration;
 use std::env;
 use std::process::ExitCode;
+use std::thread;
 
 use program::{expect, run};
 use unisono::collective::{CollectiveError, Partition, PartitionMut, SystemOperation, UserOperation};
@@ -19,6 +21,9 @@ const MEANS: [&str; 6] = [
     "-n 4 --nodes 2",
     "-n 3 --device udp --broadcast multicast",
 ];
+
+/// The progress thread has ended a collective of 1 MiB by then.
+const ATTENDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The exit code of the rank that exits early.
 const HANGS_UP: i32 = 5;
@@ -37,6 +42,7 @@ fn main() -> ExitCode {
                 let half = world.split_by_color(world.rank().0 % 2).expect("a communicator");
                 again(&half.expect("everyone has a colour"));
             }
+            Some("unattended") => unattended(&world, env::args().nth(2).as_deref() != Some("engine")),
             Some("failure") => failure(&world),
             part => panic!("no part {part:?}"),
         }
@@ -48,6 +54,12 @@ fn main() -> ExitCode {
         ("results_replace_data", || everywhere("places")),
         ("columns_of_a_matrix_move", || everywhere("rows")),
         ("what_is_prepared_once_is_started_again_and_again", || everywhere("again")),
+        ("a_thread_attends_to_what_nobody_waits_for", || {
+            for progress in ["engine", "thread", "hybrid"] {
+                let options = format!("-n 2 --device udp --progress {progress}");
+                expect(&run(&options, &format!("unattended {progress}")), 0, &[]);
+            }
+        }),
         ("what_failed_is_not_started_again", what_failed_is_not_started_again),
     ])
 }
@@ -301,6 +313,28 @@ fn again(world: &Communicator) {
         drop(all);
         world.barrier().expect("a barrier");
     });
+}
+
+/// Immediate and persistent collectives end while no thread makes a call, or not.
+fn unattended(world: &Communicator, ends: bool) {
+    const ELEMENTS: usize = 1 << 17;
+    let [mut data, other] = [0, 0].map(|_| vec![1_i64; ELEMENTS]);
+    let [mut sums, mut other_sums] = [0, 0].map(|_| vec![0_i64; ELEMENTS]);
+    world.scope(|scope| {
+        let sum = SystemOperation::sum();
+        let mut persistent = scope.persistent_all_reduce_into(&mut data, &mut sums, sum).expect("prepared");
+        for _ in 0..2 {
+            persistent.start().expect("started");
+            thread::sleep(ATTENDED_WITHIN);
+            assert_eq!(persistent.test().is_some(), ends);
+            persistent.wait().expect("a good end");
+        }
+        let request = scope.immediate_all_reduce_into(&other, &mut other_sums, sum).expect("begun");
+        thread::sleep(ATTENDED_WITHIN);
+        assert_eq!(request.test().is_some(), ends);
+        request.wait().expect("a good end");
+    });
+    assert!([sums, other_sums].iter().flatten().all(|sum| *sum == i64::from(world.size())));
 }
 
 /// Persistent requests with blocks of many lengths are started with new data each time; gaps between blocks stay

@@ -87,6 +87,8 @@ pub(super) struct SharedProcess {
     node: Option<Arc<Node>>,
     /// Threads that sleep on the polled queue's waiter.
     sleepers: AtomicU32,
+    /// Whether the progress thread sleeps for longer than [`THREAD_INTERVAL`].
+    sleeps_long: AtomicBool,
     stopped: AtomicBool,
     users: UserThreads,
 }
@@ -98,9 +100,20 @@ impl SharedProcess {
         [polled, interrupt]: [TransportWaiter; 2],
         oversubscribed: bool,
     ) -> Self {
-        let (sleepers, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
+        let sleepers = AtomicU32::new(0);
+        let [sleeps_long, stopped] = [false, false].map(AtomicBool::new);
         let node = process.transport.shm.as_ref().filter(|shm| shm.peer_count > 0).map(|shm| Arc::clone(&shm.node));
-        Self { process: BiasedLock::new(process), polled, interrupt, oversubscribed, node, sleepers, stopped, users }
+        Self {
+            process: BiasedLock::new(process),
+            polled,
+            interrupt,
+            oversubscribed,
+            node,
+            sleepers,
+            sleeps_long,
+            stopped,
+            users,
+        }
     }
 
     pub(super) fn lock(&self) -> LockGuard<'_, Process> {
@@ -424,19 +437,28 @@ impl SharedProcess {
         self.interrupt.wake();
     }
 
-    /// Makes one round of the progress thread. Returns for how long it may sleep.
-    fn serve_round(&self) -> Duration {
+    /// A collective has started that the caller does not wait for now: the progress thread attends to it.
+    pub(super) fn wake_progress_thread(&self) {
+        if self.sleeps_long.swap(false, Ordering::Relaxed) {
+            self.interrupt.wake();
+        }
+    }
+
+    /// Makes one round of the progress thread. Returns for how long, at most `longest`, it may sleep.
+    fn serve_round(&self, longest: Duration) -> Duration {
         let mut process = self.process.lock_rarely();
         // Other threads want the lock, too.
         let mut rounds = 0..ROUNDS;
         self.with_wakeup(&mut process, |process| while rounds.next().is_some() && process.progress(true) {});
-        if !rounds.is_empty() && process.enable_notification(DeviceQueue::Interrupt) {
-            let is_silent = self.node.is_some() || process.uses_groups();
-            let longest = if is_silent { THREAD_INTERVAL } else { HYBRID_INTERVAL };
-            process.next_timeout().map_or(longest, Duration::from_nanos).min(longest)
-        } else {
-            Duration::ZERO
+        if rounds.is_empty() || !process.enable_notification(DeviceQueue::Interrupt) {
+            return Duration::ZERO;
         }
+        // What these wait for does not arrive on the interrupt queue.
+        let is_silent = self.node.is_some() || process.uses_groups() || process.collectives.has_unattended();
+        let longest = if is_silent { THREAD_INTERVAL } else { longest };
+        let sleep = process.next_timeout().map_or(longest, Duration::from_nanos).min(longest);
+        self.sleeps_long.store(sleep > THREAD_INTERVAL, Ordering::Relaxed);
+        sleep
     }
 }
 
@@ -456,8 +478,8 @@ pub(super) fn start(shared: &Arc<SharedProcess>, progress: Progress) -> io::Resu
 fn run_thread(shared: &Weak<SharedProcess>, bell: &TransportWaiter, longest: Duration) {
     scheduler_slice::shorten();
     while let Some(shared) = shared.upgrade().filter(|shared| !shared.stopped.load(Ordering::Relaxed)) {
-        let rest = shared.serve_round();
+        let sleep = shared.serve_round(longest);
         drop(shared);
-        bell.wait(Some(rest.min(longest)));
+        bell.wait(Some(sleep));
     }
 }

@@ -351,6 +351,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let note = |process: &mut Process, begun| loans.collectives(process).under_way.push(begun);
         // SAFETY: the buffers are borrowed until the scope ends, which waits for the collective before.
         let begun = unsafe { loans.communicator.begin(call, digest, Box::new(operate), note) }?;
+        loans.communicator.shared.wake_progress_thread();
         Ok(CollectiveRequest::new(loans, Some(begun)))
     }
 }

@@ -108,6 +108,7 @@ impl<'scope, T> PersistentRequest<'scope, T> {
                     loans.collectives(process).under_way.push(place);
                     Ok::<_, CollectiveError>(())
                 })?;
+                communicator.shared.wake_progress_thread();
             }
             PersistentKind::SingleRank(ref layouts, bytes) => {
                 communicator.may_begin()?;

@@ -123,7 +123,9 @@ impl Communicator {
             return self.copy_alone(arguments).map(|()| None);
         }
         // SAFETY: the caller promises that the buffers are valid until the collective has ended.
-        unsafe { self.begin(arguments, digest, Box::new(operate), |_, _| ()) }.map(Some)
+        let begun = unsafe { self.begin(arguments, digest, Box::new(operate), |_, _| ()) }?;
+        self.shared.wake_progress_thread();
+        Ok(Some(begun))
     }
 
     /// Waits for a collective that was begun.

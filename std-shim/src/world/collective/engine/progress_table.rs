@@ -624,6 +624,11 @@ impl CollectiveTable {
         idle.map(|(i, running)| self.partners(i, running).collect())
     }
 
+    /// Whether a collective is under way that no thread waits for.
+    pub(in crate::world) fn has_unattended(&self) -> bool {
+        self.pending().any(|(_, running)| running.times.waited_since.is_none())
+    }
+
     /// The ranks of the job that a collective waits for.
     fn partners(&self, i: u32, running: &ActiveCollective) -> impl Iterator<Item = Rank> {
         let context = running.executor.id().context;
