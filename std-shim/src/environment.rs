@@ -22,7 +22,7 @@ pub use duration::{
     WatchdogTimeout,
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
-pub use hierarchy::{HierarchyChoice, HierarchyError, RankLocation, Subgroups};
+pub use hierarchy::{HierarchyChoice, HierarchyError, Nested, RankLocation, Subgroups};
 pub use link_speed::{LinkSpeed, LinkSpeedError};
 pub use location::{Location, LocationError, UnitCounts, own_location};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};

@@ -16,16 +16,14 @@ mod build;
 mod conflict;
 mod stage;
 
+use super::hierarchy::GROUPINGS;
 use super::radix::{quotient, remainder};
 use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOperation, dependencies};
 use crate::collective::CollectiveKind;
 use stage::{Part, Placement};
 
 /// The most stages: up, sort, leaders, down.
-const PARTS: usize = 6;
-
-/// Keys of a message are the stage's times this, plus the stage's number.
-const KEY_STAGES: u32 = 8;
+const PARTS: usize = 2 * GROUPINGS + 2;
 
 /// The trees of the levels below the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,14 +55,14 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         &self.spec
     }
 
-    /// Levels of subgroups: two or three.
-    pub const fn levels(&self) -> u32 {
+    /// Levels of subgroups: two to six.
+    pub fn levels(&self) -> u32 {
         self.place.hierarchy.levels()
     }
 
     /// Subgroups of the last level, each with a leader.
     pub fn leaders(&self) -> u32 {
-        self.place.hierarchy.members(super::hierarchy::Subgroup::Top)
+        self.place.hierarchy.members(self.place.hierarchy.top())
     }
 
     /// The number of blocks in a whole buffer, as [`Plan::blocks`](super::Plan::blocks).
@@ -86,7 +84,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             && self.parts.iter().flatten().any(|part| {
                 let first = before;
                 before = first.wrapping_add(part.len(&self.place));
-                part.is_of(super::hierarchy::Subgroup::Top) && (first..before).contains(&number)
+                part.is_of(self.place.hierarchy.top()) && (first..before).contains(&number)
             })
     }
 

@@ -17,25 +17,33 @@ use unisono_core::schedule::{
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
 
-/// The group of each rank, by level.
+/// The group of each rank, by grouping, innermost first.
 #[derive(Clone, Debug)]
-struct Levels {
-    inner: Vec<u32>,
-    outer: Vec<u32>,
-}
+struct Levels(Vec<Vec<u32>>);
 
 impl Levels {
-    fn table(&self) -> Vec<u32> {
-        vec![0; Hierarchy::<&[u32]>::table_len(self.inner.len())]
+    /// One grouping.
+    fn two(groups: Vec<u32>) -> Self {
+        Self(vec![groups])
+    }
+
+    fn hierarchy(&self) -> Hierarchy<Vec<u32>> {
+        let Self(groupings) = self;
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(self.size() as usize, groupings.len())];
+        let groupings: Vec<&[u32]> = groupings.iter().map(Vec::as_slice).collect();
+        Hierarchy::new(&groupings, table).expect("a table of that length")
+    }
+
+    /// As [`hierarchy`](Self::hierarchy), with its table there.
+    fn hierarchy_in<'t>(&self, table: &'t mut Vec<u32>) -> Hierarchy<&'t [u32]> {
+        self.hierarchy().map(move |words| {
+            *table = words;
+            &table[..]
+        })
     }
 
     fn size(&self) -> u32 {
-        self.inner.len() as u32
-    }
-
-    /// Ranks of one outer group that are in the same group of `groups`.
-    fn peers<'g>(&'g self, groups: &'g [u32], rank: usize) -> impl Iterator<Item = usize> + 'g {
-        (0..self.inner.len()).filter(move |other| groups[*other] == groups[rank])
+        self.0[0].len() as u32
     }
 }
 
@@ -54,40 +62,42 @@ fn partitions(size: usize) -> Vec<Vec<u32>> {
     all
 }
 
-/// All nested groups of `size` ranks on two and three levels.
-fn all_levels(size: usize) -> Vec<Levels> {
-    let two = partitions(size).into_iter().map(|inner| Levels { inner, outer: Vec::new() });
-    let three = partitions(size).into_iter().flat_map(|outer| {
-        partitions(size).into_iter().filter_map(move |inner| {
-            let levels = Levels { inner, outer: outer.clone() };
-            let nested = (0..size).all(|rank| levels.peers(&levels.inner, rank).all(|of| outer[of] == outer[rank]));
-            nested.then_some(levels)
-        })
-    });
-    two.chain(three).collect()
+/// Whether ranks that share a group of `inner` share one of `outer`.
+fn is_nested(inner: &[u32], outer: &[u32]) -> bool {
+    (0..inner.len()).all(|a| (0..a).all(|b| inner[a] != inner[b] || outer[a] == outer[b]))
 }
 
-/// Draws groups of any sizes, adjacent ranks or any.
-fn draw(random: &mut Random, size: usize) -> Levels {
-    let (most_inner, most_outer) = (1 + random.below(size), 1 + random.below(4));
-    let mut groups: Vec<(u32, u32)> =
-        (0..size).map(|_| (random.below(most_outer) as u32, random.below(most_inner) as u32)).collect();
-    let has_outer = random.below(2) == 0;
-    if !has_outer {
-        groups.iter_mut().for_each(|(outer, _)| *outer = 0);
+/// All nested groups of `size` ranks on up to `most` levels.
+fn all_levels(size: usize, most: usize) -> Vec<Levels> {
+    let mut last: Vec<Vec<Vec<u32>>> = partitions(size).into_iter().map(|groups| vec![groups]).collect();
+    let mut all = last.clone();
+    for _ in 2..most {
+        let further = |levels: &Vec<Vec<u32>>| {
+            let outer = partitions(size).into_iter().filter(|outer| is_nested(levels.last().expect("one"), outer));
+            outer.map(|outer| levels.iter().cloned().chain([outer]).collect()).collect::<Vec<_>>()
+        };
+        last = last.iter().flat_map(further).collect();
+        all.extend_from_slice(&last);
     }
+    all.into_iter().map(Levels).collect()
+}
+
+/// Draws groups of any sizes, adjacent ranks or any, on up to six levels.
+fn draw(random: &mut Random, size: usize) -> Levels {
+    let groupings = [1, 1, 2, 2, 3, 4, 5][random.below(7)];
+    // The outermost first.
+    let most: Vec<usize> = (0..groupings).map(|i| 1 + random.below(if i == 0 { size } else { 4 })).rev().collect();
+    let mut groups: Vec<Vec<u32>> =
+        (0..size).map(|_| most.iter().map(|most| random.below(*most) as u32).collect()).collect();
     if random.below(3) != 0 {
         groups.sort_unstable();
     }
-    let (outer, inner): (Vec<u32>, Vec<u32>) = groups.into_iter().unzip();
-    let outer = if has_outer { outer } else { Vec::new() };
-    Levels { inner, outer }
+    Levels((0..groupings).rev().map(|i| groups.iter().map(|groups| groups[i]).collect()).collect())
 }
 
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
-    let mut table = levels.table();
-    let groups = Hierarchy::new(&levels.inner, &levels.outer, &mut table[..]).expect("a table of that length");
-    let groups = groups.map(|table| &*table);
+    let mut table = Vec::new();
+    let groups = levels.hierarchy_in(&mut table);
     let group = Group::nested(call, lower, groups)?;
     verify(&group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
     for (extent, steps) in group.extents.iter().zip(&group.steps) {
@@ -103,9 +113,9 @@ fn kinds() -> impl Iterator<Item = (CollectiveKind, Algorithm)> {
     CollectiveKind::ALL.iter().flat_map(|kind| Algorithm::ALL.map(|algorithm| (*kind, algorithm)))
 }
 
-fn exhaust(size: usize, segments: u32) {
+fn exhaust(size: usize, most_levels: usize, segments: u32) {
     let mut checked = 0;
-    for levels in all_levels(size) {
+    for levels in all_levels(size, most_levels) {
         for (kind, algorithm) in kinds() {
             let base = Spec { segments, ..Spec::new(kind, algorithm, size as u32, 1) };
             for root in 0..if kind.is_rooted() { size as u32 } else { 1 } {
@@ -125,13 +135,13 @@ fn exhaust(size: usize, segments: u32) {
 #[test]
 fn every_hierarchy_of_up_to_3_ranks_gives_what_its_collective_means() {
     for (size, segments) in [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2)] {
-        exhaust(size, segments);
+        exhaust(size, 4, segments);
     }
 }
 
 #[test]
 fn every_hierarchy_of_4_ranks_gives_what_its_collective_means() {
-    exhaust(4, 1);
+    exhaust(4, 3, 1);
 }
 
 /// Each hierarchy with every collective and algorithm; root, order, ports and the rest are drawn.
@@ -146,7 +156,7 @@ fn drawn(hierarchies: u64, part: u64) {
             let ports = 1 + random.below(3) as u8;
             let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
             let call = Spec {
-                root: Rank(random.below(levels.inner.len()) as u32),
+                root: Rank(random.below(levels.size() as usize) as u32),
                 order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
                 in_place: random.below(2) == 0,
                 segments: 1 + random.below(2) as u32,
@@ -187,9 +197,8 @@ fn drawn_hierarchies_give_what_their_collectives_mean_4() {
 
 /// The schedule of one rank over adjacent groups of `size` ranks.
 fn adjacent(call: Spec, size: u32) -> Result<Vec<Step>, Unsupported> {
-    let levels = Levels { inner: (0..call.size).map(|rank| rank / size).collect(), outer: Vec::new() };
-    let groups = Hierarchy::new(&levels.inner, &levels.outer, levels.table()).expect("a table of that length");
-    let plan = HierarchicalPlan::new(call, LOWER, groups)?;
+    let levels = Levels::two((0..call.size).map(|rank| rank / size).collect());
+    let plan = HierarchicalPlan::new(call, LOWER, levels.hierarchy())?;
     Ok((0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect())
 }
 
@@ -212,8 +221,8 @@ fn steps_of_the_leaders_are_those_between_leaders() {
     for (algorithm, segments) in [(Algorithm::Knomial, 1), (Algorithm::Ring, 3), (Algorithm::Bruck, 2)] {
         for (root, rank) in (0..12).flat_map(|root| (0..12).map(move |rank| (Rank(root), Rank(rank)))) {
             let base = Spec::new(CollectiveKind::Broadcast, algorithm, 12, 1);
-            let levels = Levels { inner: (0..12).map(|rank| rank / 3).collect(), outer: Vec::new() };
-            let groups = Hierarchy::new(&levels.inner, &levels.outer, levels.table()).expect("a table of that length");
+            let levels = Levels::two((0..12).map(|rank| rank / 3).collect());
+            let groups = levels.hierarchy();
             let leaders: Vec<Rank> = groups.top_leaders(root).collect();
             assert!(leaders.len() == 4 && leaders.contains(&root));
             let plan = HierarchicalPlan::new(Spec { rank, root, segments, ..base }, LOWER, groups).expect("a schedule");
@@ -250,9 +259,7 @@ fn messages_between_groups_of_an_allreduce_are_those_of_the_leaders() {
 #[test]
 fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
     let groups = |inner: &[u32], call: Spec, lower: LowerTrees| {
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len())];
-        let groups = Hierarchy::new(inner, &[], table).expect("a table of that length");
-        HierarchicalPlan::new(call, lower, groups).err()
+        HierarchicalPlan::new(call, lower, Levels::two(inner.to_vec()).hierarchy()).err()
     };
     let (adjacent, mixed) = ([0, 0, 1, 1], [0, 1, 0, 1]);
     let reduce = Spec::new(CollectiveKind::Reduce, Algorithm::Knomial, 4, 1);
@@ -303,10 +310,9 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
     let (size, rank, root) = (hosts.len() as u32, Rank(0), Rank(root));
     let (order, in_place, reduction_id, grain) = (Order::Any, false, 0, 1);
     let plan = CollectiveSpec { collective: kind, rank, size, root, bytes, grain, order, in_place, reduction_id };
-    let levels = Levels { inner: hosts.to_vec(), outer: Vec::new() };
-    let mut table = levels.table();
-    let groups = Hierarchy::new(&levels.inner, &levels.outer, &mut table[..]).expect("a table of that length");
-    let groups = groups.map(|table| &*table);
+    let levels = Levels::two(hosts.to_vec());
+    let mut table = Vec::new();
+    let groups = levels.hierarchy_in(&mut table);
     let links = |from: usize, to: usize| if hosts[from] == hosts[to] { NEAR } else { *far };
     let vector = matches!(kind, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce);
     let time = |group: &Group, segments: u32| {

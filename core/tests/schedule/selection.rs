@@ -265,8 +265,8 @@ fn multicast_between_hosts_pays_if_there_are_three() {
         [(2, 1 << 20, false), (3, 1 << 20, true), (4, 16 << 10, true), (8, 64 << 10, true), (4, 8, false)]
     {
         let inner: Vec<u32> = (0..hosts * 4).map(|rank| rank / 4).collect();
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len())];
-        let groups = Hierarchy::new(&inner, &[], table).expect("groups");
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len(), 1)];
+        let groups = Hierarchy::new(&[&inner], table).expect("groups");
         let plan = call(CollectiveKind::Broadcast, hosts * 4, bytes);
         let lower = LowerTrees { ports: 1, radix: 2 };
         assert_eq!(groups.multicast_pays(&plan, lower, &near, &far), expected, "{hosts} hosts, {bytes} bytes");

@@ -79,7 +79,9 @@ fn subgroups_compute_what_all_ranks_do() {
     let sockets = "-n 8 --nodes 2 --sockets 2 --hierarchy host,socket";
     let caches = "-n 6 --nodes 2 --switches 2 --caches 2 --hierarchy switch,cache";
     let simulated = "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring";
-    for options in [host, simulated, "-n 5 --device udp --hierarchy 2", sockets, caches] {
+    let five = "-n 8 --nodes 2 --switches 2 --sockets 2 --caches 2 --hierarchy switch,host,socket,numa,cache";
+    let halves = "-n 9 --nodes 2 --hierarchy 8,4,2";
+    for options in [host, simulated, "-n 5 --device udp --hierarchy 2", sockets, caches, five, halves] {
         for part in ["right", "immediate", "varying", "elements"] {
             expect(&run(options, part), 0, &[]);
         }

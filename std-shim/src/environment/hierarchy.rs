@@ -27,19 +27,48 @@ pub enum HierarchyChoice {
     #[default]
     Auto,
     /// Ranks that have a unit of their location in common.
-    Units {
-        /// The rule of the groups.
-        rule: SubgroupRule,
-        /// The rule of groups within each of them.
-        inner: Option<SubgroupRule>,
-    },
-    /// Simulated groups of consecutive ranks.
-    Simulated {
-        /// Ranks of a group.
-        ranks: u32,
-        /// Ranks of an inner group, at most `ranks`.
-        inner: Option<u32>,
-    },
+    Units(Nested<SubgroupRule>),
+    /// Simulated groups of consecutive ranks, by their sizes.
+    Simulated(Nested<u32>),
+}
+
+/// One to five rules or sizes of groups, each within the groups of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Nested<T>([Option<T>; MOST]);
+
+/// The most groups that a rank is in.
+const MOST: usize = Hierarchy::<()>::GROUPINGS;
+
+impl<T: Copy> Nested<T> {
+    /// The outermost first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + Clone {
+        let Self(all) = *self;
+        all.into_iter().flatten()
+    }
+
+    /// Reads them, separated by commas.
+    fn parse(text: &str, one: impl Fn(&str) -> Option<T>) -> Option<Self> {
+        let mut all = [None; MOST];
+        let mut free = all.iter_mut();
+        for part in text.split(',') {
+            *free.next()? = Some(one(part)?);
+        }
+        Some(Self(all))
+    }
+
+    /// Whether each of two that follow one another, at any distance, satisfies this.
+    fn is_chain(&self, is_link: impl Fn(T, T) -> bool) -> bool {
+        (1..).zip(self.iter()).all(|(next, outer)| self.iter().skip(next).all(|inner| is_link(outer, inner)))
+    }
+}
+
+impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, one) in self.iter().enumerate() {
+            write!(to, "{}{one}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
 }
 
 impl HierarchyChoice {
@@ -53,10 +82,7 @@ impl HierarchyChoice {
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn needs_processors(self) -> bool {
-        let Self::Units { rule, inner } = self else {
-            return false;
-        };
-        [Some(rule), inner].into_iter().flatten().any(SubgroupRule::is_of_processors)
+        matches!(self, Self::Units(rules) if rules.iter().any(SubgroupRule::is_of_processors))
     }
 }
 
@@ -93,8 +119,8 @@ impl SubgroupRule {
 /// A text is no [`HierarchyChoice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "expected off, auto, a rule (switch, host, socket, numa, cache or group) or two, the outer one first, such as \
-     host,socket; or N or N,M: groups of N consecutive ranks, in inner groups of M, 1 ≤ M ≤ N"
+    "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
+     host,socket; or up to five sizes of nested groups of consecutive ranks, such as 8,2"
 )]
 pub struct HierarchyError;
 
@@ -102,26 +128,19 @@ impl FromStr for HierarchyChoice {
     type Err = HierarchyError;
 
     fn from_str(text: &str) -> Result<Self, HierarchyError> {
-        let (first, second) = text.split_once(',').map_or((text, None), |(first, second)| (first, Some(second)));
         match text {
             "off" => return Ok(Self::Off),
             "auto" => return Ok(Self::Auto),
             _ => {}
         }
-        if let Ok(rule) = first.parse::<SubgroupRule>() {
-            let inner = second.map(|second| second.parse().map_err(|_| HierarchyError)).transpose()?;
-            let is_nested = inner.is_none_or(|inner| rule.is_divided_by(inner));
-            return if is_nested { Ok(Self::Units { rule, inner }) } else { Err(HierarchyError) };
-        }
         let number = |text: &str| {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse().ok().filter(|number| plain && *number != 0).ok_or(HierarchyError)
+            text.parse().ok().filter(|number| plain && *number != 0)
         };
-        let (ranks, inner) = (number(first)?, second.map(number).transpose()?);
-        if inner.is_some_and(|inner| inner > ranks) {
-            return Err(HierarchyError);
-        }
-        Ok(Self::Simulated { ranks, inner })
+        let rules = Nested::parse(text, |rule| rule.parse::<SubgroupRule>().ok());
+        let rules = rules.filter(|rules| rules.is_chain(SubgroupRule::is_divided_by)).map(Self::Units);
+        let sizes = || Nested::parse(text, number).filter(|sizes| sizes.is_chain(|outer, inner| inner <= outer));
+        rules.or_else(|| sizes().map(Self::Simulated)).ok_or(HierarchyError)
     }
 }
 
@@ -130,10 +149,8 @@ impl fmt::Display for HierarchyChoice {
         match self {
             Self::Off => to.write_str("off"),
             Self::Auto => to.write_str("auto"),
-            Self::Units { rule, inner: None } => write!(to, "{rule}"),
-            Self::Units { rule, inner: Some(inner) } => write!(to, "{rule},{inner}"),
-            Self::Simulated { ranks, inner: None } => write!(to, "{ranks}"),
-            Self::Simulated { ranks, inner: Some(inner) } => write!(to, "{ranks},{inner}"),
+            Self::Units(rules) => rules.fmt(to),
+            Self::Simulated(sizes) => sizes.fmt(to),
         }
     }
 }
@@ -198,33 +215,38 @@ impl Subgroups {
     /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).is_some());
     /// ```
     pub fn new(choice: HierarchyChoice, ranks: &[RankLocation]) -> Option<Self> {
-        // Groups, and the groups within them.
-        let [outer, inner] = match choice {
+        // The group of each rank, the outermost grouping first.
+        let mut groupings = match choice {
             HierarchyChoice::Off => return None,
-            HierarchyChoice::Auto => [Vec::new(), dividing(ranks, |at| SubgroupRule::Host.key(at))?],
-            HierarchyChoice::Units { rule, inner } => {
-                let outer = dividing(ranks, |at| rule.key(at));
-                let inner = inner.and_then(|inner| dividing(ranks, |at| (rule.key(at), inner.key(at))));
-                match (outer, inner) {
-                    (outer, Some(inner)) => [outer.filter(|outer| *outer != inner).unwrap_or_default(), inner],
-                    (outer, None) => [Vec::new(), outer?],
-                }
+            HierarchyChoice::Auto => vec![dividing(ranks, |at| SubgroupRule::Host.key(at))?],
+            HierarchyChoice::Units(rules) => {
+                let of =
+                    |count| dividing(ranks, |at| rules.iter().take(count).map(|rule| rule.key(at)).collect::<Vec<_>>());
+                (1..=rules.iter().count()).filter_map(of).collect()
             }
-            HierarchyChoice::Simulated { ranks: group, inner } => {
-                let numbers = (0..).zip(ranks).map(|(rank, _): (u32, _)| rank);
-                let groups: Vec<u32> = numbers.clone().map(|rank| rank / group.max(1)).collect();
-                match inner {
-                    None => [Vec::new(), groups],
-                    Some(inner) => [groups, numbers.map(|rank| rank % group.max(1) / inner.max(1)).collect()],
-                }
+            HierarchyChoice::Simulated(sizes) => {
+                let mut within: Vec<u32> = (0..).zip(ranks).map(|(rank, _)| rank).collect();
+                let mut of = |size: u32| {
+                    let groups = within.iter().map(|rank| rank / size.max(1)).collect();
+                    within.iter_mut().for_each(|rank| *rank %= size.max(1));
+                    groups
+                };
+                sizes.iter().map(&mut of).collect::<Vec<Vec<u32>>>()
             }
         };
-        let table = || vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len())];
-        let hierarchy = Hierarchy::new(&inner, &outer, table())?.map(Arc::from);
+        // A rule that divides nothing further.
+        if let HierarchyChoice::Units(_) = choice {
+            groupings.dedup();
+        }
+        groupings.reverse();
+        let new = |groupings: &[&[u32]]| {
+            Hierarchy::new(groupings, vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len(), groupings.len())])
+        };
+        let hierarchy = new(&groupings.iter().map(Vec::as_slice).collect::<Vec<_>>())?.map(Arc::from);
         let hosts = dividing(ranks, |at| SubgroupRule::Host.key(at));
-        let hosts = hosts.and_then(|hosts| Hierarchy::new(&hosts, &[], table()));
+        let hosts = hosts.and_then(|hosts| new(&[&hosts]));
         let per_host = hosts.map_or(1, |hosts| hosts.per_host());
-        let digest = digest(&format_args!("{inner:?} {outer:?}"), u64::from(u32::MAX)) as u32;
+        let digest = digest(&format_args!("{groupings:?}"), u64::from(u32::MAX)) as u32;
         Some(Self { hierarchy, per_host, is_auto: choice == HierarchyChoice::Auto, digest })
     }
 
@@ -324,6 +346,9 @@ mod tests {
             "3",
             "8,2",
             "4,4",
+            "8,4,2",
+            "host,socket,cache",
+            "switch,host,socket,numa,cache",
         ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
@@ -336,7 +361,8 @@ mod tests {
             ",2",
             "2,3",
             "4,0",
-            "4,2,1",
+            "4,2,3",
+            "32,16,8,4,2,1",
             "node",
             "5000000000",
             "host,",
@@ -345,7 +371,9 @@ mod tests {
             "host,host",
             "socket,host",
             "host,switch",
-            "host,socket,cache",
+            "host,socket,host",
+            "group,switch,host,socket,numa,cache",
+            "host,2,cache",
             "off,host",
             "auto,socket",
         ] {
@@ -362,7 +390,7 @@ mod tests {
         let of = |text, nodes: &[u32]| {
             let ranks: Vec<RankLocation> = nodes.iter().map(|node| RankLocation::from(*node)).collect();
             Subgroups::new(choice(text), &ranks)
-                .map(|groups| (groups.hierarchy.levels(), groups.hierarchy.inner_groups()))
+                .map(|groups| (groups.hierarchy.levels(), groups.hierarchy.innermost_groups()))
         };
         for text in ["auto", "host"] {
             assert_eq!(of(text, &[0, 0, 7, 7, 3]), Some((2, 3)));
@@ -372,6 +400,7 @@ mod tests {
         assert_eq!(of("off", &[0, 0, 1]), None);
         assert_eq!(of("2", &[0; 5]), Some((2, 3)));
         assert_eq!(of("4,3", &[0; 9]), Some((3, 5)));
+        assert_eq!(of("8,4,2", &[0; 17]), Some((4, 9)));
     }
 
     /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.
@@ -384,7 +413,8 @@ mod tests {
             at
         };
         let ranks: Vec<RankLocation> = (0..16).map(rank).collect();
-        Subgroups::new(choice(text), &ranks).map(|groups| (groups.hierarchy.levels(), groups.hierarchy.inner_groups()))
+        Subgroups::new(choice(text), &ranks)
+            .map(|groups| (groups.hierarchy.levels(), groups.hierarchy.innermost_groups()))
     }
 
     #[test]
@@ -397,6 +427,8 @@ mod tests {
         assert_eq!(groups("socket,cache"), Some((3, 8)));
         assert_eq!(groups("switch,cache"), Some((3, 8)));
         assert_eq!(groups("switch,host"), Some((2, 2)), "a switch has one node");
+        assert_eq!(groups("host,socket,cache"), Some((4, 8)));
+        assert_eq!(groups("switch,host,socket,numa,cache"), Some((4, 8)));
         assert_eq!(groups("numa"), Some((2, 2)), "NUMA nodes are not known");
         assert_eq!(groups("group"), None, "no rank has a group");
         assert_eq!(groups("group,host"), Some((2, 2)));

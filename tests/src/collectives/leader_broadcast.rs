@@ -108,8 +108,8 @@ fn job(parameters: &GroupParameters, hosts: u32, per_host: u32, bytes: u32, mean
         }
         BroadcastMeans::ComposedSchedule => {
             let host_of: Vec<u32> = (0..size).map(|rank| rank / per_host).collect();
-            let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize)];
-            let groups = Hierarchy::new(&host_of, &[], table).expect("a table of that length");
+            let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize, 1)];
+            let groups = Hierarchy::new(&[&host_of], table).expect("a table of that length");
             let groups: Hierarchy<Arc<[u32]>> = groups.map(Arc::from);
             for rank in 0..size {
                 let plan = HierarchicalPlan::new(of_rank(rank), LOWER, groups.clone()).expect("a schedule");

@@ -93,9 +93,9 @@ impl Machine {
         }
         let hosts: Vec<u32> = (0..size).map(|rank| self.host(rank)).collect();
         let sockets: Vec<u32> = (0..size).map(|rank| self.socket(rank)).collect();
-        let (inner, outer) = if composition == Composition::Hosts { (&hosts, &[][..]) } else { (&sockets, &hosts[..]) };
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize)];
-        let groups = Hierarchy::new(inner, outer, table).expect("a table of that length");
+        let groupings = if composition == Composition::Hosts { &[&hosts[..]][..] } else { &[&sockets[..], &hosts] };
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize, groupings.len())];
+        let groups = Hierarchy::new(groupings, table).expect("a table of that length");
         let groups: Hierarchy<alloc::sync::Arc<[u32]>> = groups.map(alloc::sync::Arc::from);
         let choice = choose(&groups.leaders(&call), false, &self.model(1));
         let spec = choice.spec(&call, false);

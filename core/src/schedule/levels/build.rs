@@ -4,7 +4,7 @@ use super::stage::{Part, Placement, Stage, Unit, View};
 use super::{HierarchicalPlan, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
-use crate::schedule::hierarchy::Subgroup;
+use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
 use crate::schedule::plan::PhaseKind;
 use crate::schedule::radix::{Radix, quotient};
 use crate::schedule::spec::check;
@@ -15,11 +15,6 @@ type Place = (BlockBuffer, u32);
 
 const INPUT: Place = (BlockBuffer::Input, 0);
 const OUTPUT: Place = (BlockBuffer::Output, 0);
-
-/// The numbers of stages, by level: up to the leaders and down from them.
-const UP: [u32; 2] = [0, 1];
-const TOP: u32 = 2;
-const DOWN: [u32; 2] = [3, 4];
 
 impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Builds the schedule of `spec.rank` over the subgroups of `hierarchy`.
@@ -40,7 +35,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         check_composed(&spec, lower, place.hierarchy.is_contiguous())?;
         let mut plan =
             Self { spec, place, parts: [const { None }; super::PARTS], blocks: 1, scratch: 0, steps: 0, last: None };
-        let top = plan.spec_in(Subgroup::Top, spec.collective, lower);
+        let top = plan.spec_in(plan.place.hierarchy.top(), spec.collective, lower);
         check(&top)?;
         plan.blocks = match spec.collective {
             CollectiveKind::Gather
@@ -67,25 +62,25 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     fn barrier(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
         let load = TreeData::Nothing;
-        for (subgroup, number) in self.lower_groups(UP) {
+        for subgroup in self.lower_groups() {
             let plan = self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load }));
-            self.vector(subgroup, number, plan, INPUT, OUTPUT, 0);
+            self.vector(subgroup, plan, INPUT, OUTPUT, 0);
         }
-        if self.leads(1) {
-            let plan = Plan::new(self.spec_in(Subgroup::Top, CollectiveKind::Barrier, lower))?;
-            self.vector(Subgroup::Top, TOP, plan, INPUT, OUTPUT, 0);
+        if let Some(top) = self.top_group() {
+            let plan = Plan::new(self.spec_in(top, CollectiveKind::Barrier, lower))?;
+            self.vector(top, plan, INPUT, OUTPUT, 0);
         }
-        for (subgroup, number) in self.lower_groups(DOWN).rev() {
+        for subgroup in self.lower_groups().rev() {
             let plan = self.tree(subgroup, lower, |tree| PhaseKind::Down(Down { tree, load }));
-            self.vector(subgroup, number, plan, INPUT, OUTPUT, 0);
+            self.vector(subgroup, plan, INPUT, OUTPUT, 0);
         }
         Ok(())
     }
 
     fn broadcast(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
-        if self.leads(1) {
-            let plan = Plan::new(self.spec_in(Subgroup::Top, CollectiveKind::Broadcast, lower))?;
-            self.vector(Subgroup::Top, TOP, plan, OUTPUT, OUTPUT, 0);
+        if let Some(top) = self.top_group() {
+            let plan = Plan::new(self.spec_in(top, CollectiveKind::Broadcast, lower))?;
+            self.vector(top, plan, OUTPUT, OUTPUT, 0);
         }
         self.broadcast_down(lower)
     }
@@ -94,20 +89,20 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let is_root = self.spec.rank == self.spec.root;
         let (sum, free) = if is_root { (OUTPUT, 0) } else { self.reserve(0, self.blocks) };
         self.reduce_up(sum, free, is_root && self.spec.in_place, lower)?;
-        if self.leads(1) {
-            let top = self.spec_in(Subgroup::Top, CollectiveKind::Reduce, lower);
-            let plan = Plan::new(Spec { in_place: true, ..top })?;
-            self.vector(Subgroup::Top, TOP, plan, sum, sum, free);
+        if let Some(top) = self.top_group() {
+            let spec = self.spec_in(top, CollectiveKind::Reduce, lower);
+            let plan = Plan::new(Spec { in_place: true, ..spec })?;
+            self.vector(top, plan, sum, sum, free);
         }
         Ok(())
     }
 
     fn allreduce(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
         self.reduce_up(OUTPUT, 0, self.spec.in_place, lower)?;
-        if self.leads(1) {
-            let top = self.spec_in(Subgroup::Top, CollectiveKind::Allreduce, lower);
-            let plan = Plan::new(Spec { in_place: true, ..top })?;
-            self.vector(Subgroup::Top, TOP, plan, OUTPUT, OUTPUT, 0);
+        if let Some(top) = self.top_group() {
+            let spec = self.spec_in(top, CollectiveKind::Allreduce, lower);
+            let plan = Plan::new(Spec { in_place: true, ..spec })?;
+            self.vector(top, plan, OUTPUT, OUTPUT, 0);
         }
         self.broadcast_down(lower)
     }
@@ -120,17 +115,16 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (mut sorted, mut free) = (sum, free);
         if !self.place.hierarchy.is_contiguous() {
             (sorted, free) = self.reserve(free, size);
-            if self.leads(1) {
+            if self.top_group().is_some() {
                 self.push(Part::Sort { from: sum, into: sorted });
             }
         }
         let (result, free) = self.reserve(free, size);
-        if self.leads(1) {
-            let plan = Plan::new(self.spec_in(Subgroup::Top, CollectiveKind::ReduceScatter, lower))?;
+        if let Some(top) = self.top_group() {
+            let plan = Plan::new(self.spec_in(top, CollectiveKind::ReduceScatter, lower))?;
             self.push(Part::Stage(Stage {
                 plan,
-                subgroup: Subgroup::Top,
-                number: TOP,
+                subgroup: top,
                 input: view(sorted, Unit::Member),
                 output: view(result, Unit::Own),
                 scratch: view((BlockBuffer::Scratch, free), Unit::Member),
@@ -138,7 +132,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         }
         let in_place = self.spec.in_place;
         if in_place {
-            let position = result.1.wrapping_add(self.place.own.position);
+            let position = result.1.wrapping_add(self.place.own.position());
             self.last = Some(position);
             self.scratch = self.scratch.max(position.wrapping_add(1));
         }
@@ -149,17 +143,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let direct = self.spec.rank == self.spec.root && self.place.hierarchy.is_contiguous();
         let held = if direct { OUTPUT } else { self.reserve(0, self.spec.size).0 };
         self.gather_up(held, direct && self.spec.in_place, lower)?;
-        if self.leads(1) {
+        if let Some(top) = self.top_group() {
             let plan = self.rooted(lower, |tree, load| PhaseKind::Up(Up { tree, load }))?;
             let (input, output) = (view(held, Unit::Own), view(held, Unit::Member));
-            self.push(Part::Stage(Stage {
-                plan,
-                subgroup: Subgroup::Top,
-                number: TOP,
-                input,
-                output,
-                scratch: output,
-            }));
+            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
         }
         if self.spec.rank == self.spec.root && !direct {
             self.push(Part::Unsort { from: held, into: OUTPUT });
@@ -174,19 +161,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         if is_root && !direct {
             self.push(Part::Sort { from: INPUT, into: held });
         }
-        if self.leads(1) {
+        if let Some(top) = self.top_group() {
             let plan = self.rooted(lower, |tree, load| PhaseKind::Down(Down { tree, load }))?;
             let by_member = view(held, Unit::Member);
             // A tree holds all blocks in its output; without one the root sends from its input.
             let output = if self.spec.algorithm == Algorithm::Knomial { by_member } else { view(held, Unit::Own) };
-            self.push(Part::Stage(Stage {
-                plan,
-                subgroup: Subgroup::Top,
-                number: TOP,
-                input: by_member,
-                output,
-                scratch: by_member,
-            }));
+            self.push(Part::Stage(Stage { plan, subgroup: top, input: by_member, output, scratch: by_member }));
         }
         self.scatter_down(held, is_root && self.spec.in_place, lower)
     }
@@ -195,14 +175,13 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let direct = self.place.hierarchy.is_contiguous();
         let held = if direct { OUTPUT } else { self.reserve(0, self.spec.size).0 };
         self.gather_up(held, direct && self.spec.in_place, lower)?;
-        if self.leads(1) {
-            let top = self.spec_in(Subgroup::Top, CollectiveKind::Allgather, lower);
-            let plan = Plan::new(Spec { in_place: true, ..top })?;
+        if let Some(top) = self.top_group() {
+            let spec = self.spec_in(top, CollectiveKind::Allgather, lower);
+            let plan = Plan::new(Spec { in_place: true, ..spec })?;
             let by_member = view(held, Unit::Member);
             self.push(Part::Stage(Stage {
                 plan,
-                subgroup: Subgroup::Top,
-                number: TOP,
+                subgroup: top,
                 input: by_member,
                 output: by_member,
                 scratch: by_member,
@@ -217,20 +196,20 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Reduces the input to the leaders of the last level, at `sum`. Scratch is free from block `free` on. `in_place`:
     /// the input is `sum`.
     fn reduce_up(&mut self, sum: Place, free: u32, in_place: bool, lower: LowerTrees) -> Result<(), Unsupported> {
-        for (subgroup, number) in self.lower_groups(UP) {
-            let (input, in_place) = if number == UP[0] { (INPUT, in_place) } else { (sum, true) };
+        for subgroup in self.lower_groups() {
+            let (input, in_place) = if subgroup.level == 0 { (INPUT, in_place) } else { (sum, true) };
             let spec = self.spec_in(subgroup, CollectiveKind::Reduce, lower);
             let plan = Plan::new(Spec { in_place, ..spec })?;
-            self.vector(subgroup, number, plan, input, sum, free);
+            self.vector(subgroup, plan, input, sum, free);
         }
         Ok(())
     }
 
     /// Broadcasts the output of the leaders of the last level.
     fn broadcast_down(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
-        for (subgroup, number) in self.lower_groups(DOWN).rev() {
+        for subgroup in self.lower_groups().rev() {
             let plan = Plan::new(self.spec_in(subgroup, CollectiveKind::Broadcast, lower))?;
-            self.vector(subgroup, number, plan, OUTPUT, OUTPUT, 0);
+            self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
         }
         Ok(())
     }
@@ -238,15 +217,15 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Gathers blocks at the leaders of the last level, by position at `held`. `in_place`: the own block is there.
     fn gather_up(&mut self, held: Place, in_place: bool, lower: LowerTrees) -> Result<(), Unsupported> {
         let all = view(held, Unit::Member);
-        for (subgroup, number) in self.lower_groups(UP) {
-            let (plan, input) = if number == UP[0] {
+        for subgroup in self.lower_groups() {
+            let (plan, input) = if subgroup.level == 0 {
                 let spec = self.spec_in(subgroup, CollectiveKind::Gather, lower);
                 (Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?, view(INPUT, Unit::Blocks(1)))
             } else {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, number, input, output: all, scratch: all }));
+            self.push(Part::Stage(Stage { plan, subgroup, input, output: all, scratch: all }));
         }
         Ok(())
     }
@@ -256,8 +235,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     fn scatter_down(&mut self, held: Place, in_place: bool, lower: LowerTrees) -> Result<(), Unsupported> {
         let all = view(held, Unit::Member);
         let is_last = self.last.is_some();
-        for (subgroup, number) in self.lower_groups(DOWN).rev() {
-            let (plan, output) = if number == DOWN[0] {
+        for subgroup in self.lower_groups().rev() {
+            let (plan, output) = if subgroup.level == 0 {
                 let spec = self.spec_in(subgroup, CollectiveKind::Scatter, lower);
                 let output = if is_last { view(held, Unit::Own) } else { view(OUTPUT, Unit::Blocks(1)) };
                 (Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?, output)
@@ -265,7 +244,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Down(Down { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, number, input: all, output, scratch: all }));
+            self.push(Part::Stage(Stage { plan, subgroup, input: all, output, scratch: all }));
         }
         Ok(())
     }
@@ -273,14 +252,15 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// The specification of a basic collective.
     fn spec_in(&self, subgroup: Subgroup, collective: CollectiveKind, lower: LowerTrees) -> Spec {
         let groups = &self.place.hierarchy;
-        let (algorithm, ports, radix) = match subgroup {
-            Subgroup::Top => (self.spec.algorithm, self.spec.ports, self.spec.radix),
-            Subgroup::Inner(_) | Subgroup::Outer(_) => (Algorithm::Knomial, lower.ports, lower.radix),
+        let (algorithm, ports, radix) = if subgroup == groups.top() {
+            (self.spec.algorithm, self.spec.ports, self.spec.radix)
+        } else {
+            (Algorithm::Knomial, lower.ports, lower.radix)
         };
         Spec {
             collective,
             algorithm,
-            rank: Rank(groups.number(subgroup, self.place.own)),
+            rank: Rank(groups.number(subgroup, &self.place.own)),
             size: groups.members(subgroup),
             root: Rank(self.root_in(subgroup)),
             ports,
@@ -295,31 +275,33 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     /// The leader's number.
     fn root_in(&self, subgroup: Subgroup) -> u32 {
-        let is_here = |inner: u32, outer: u32| match subgroup {
-            Subgroup::Inner(group) => group == inner,
-            Subgroup::Outer(group) => group == outer,
-            Subgroup::Top => true,
-        };
-        match self.place.root {
-            Some((_, at)) if is_here(at.inner, at.outer) => self.place.hierarchy.number(subgroup, at),
+        let Placement { hierarchy, root, .. } = &self.place;
+        match root {
+            Some((_, at)) if hierarchy.subgroup(subgroup.level, at) == subgroup => hierarchy.number(subgroup, at),
             _ => 0,
         }
     }
 
-    /// Whether this rank takes part in level `level + 1`, or is the only member of a group without one.
-    fn leads(&self, level: u32) -> bool {
+    /// This rank's subgroup of this level, if it is the leader of all below.
+    fn member_of(&self, level: u32) -> Option<Subgroup> {
         let Placement { hierarchy, root, own } = &self.place;
-        let leader = |of: Subgroup| hierarchy.member(of, hierarchy.number(of, *own), *root) == self.spec.rank;
-        let inner = if hierarchy.levels() == 3 { Subgroup::Outer(own.outer) } else { Subgroup::Top };
-        leader(inner) && (level == 0 || leader(Subgroup::Top))
+        let subgroup = hierarchy.subgroup(level, own);
+        (hierarchy.member(subgroup, hierarchy.number(subgroup, own), *root) == self.spec.rank).then_some(subgroup)
     }
 
-    /// This rank's subgroups below the last level, innermost first, with their stages' numbers.
-    fn lower_groups(&self, numbers: [u32; 2]) -> impl DoubleEndedIterator<Item = (Subgroup, u32)> + use<T> {
-        let own = self.place.own;
-        let outer = self.place.hierarchy.levels() == 3 && self.leads(0);
-        let second = outer.then_some((Subgroup::Outer(own.outer), numbers[1]));
-        core::iter::once((Subgroup::Inner(own.inner), numbers[0])).chain(second)
+    /// The leaders of the last level, if this rank is one of them.
+    fn top_group(&self) -> Option<Subgroup> {
+        self.member_of(self.place.hierarchy.top().level)
+    }
+
+    /// The subgroups below the last level of which this rank is a member, innermost first.
+    fn lower_groups(&self) -> impl DoubleEndedIterator<Item = Subgroup> + use<T> {
+        let below = self.place.hierarchy.top().level;
+        let mut groups = [None; GROUPINGS];
+        for (level, group) in (0..below).zip(&mut groups) {
+            *group = self.member_of(level);
+        }
+        groups.into_iter().flatten()
     }
 
     /// A tree below the last level.
@@ -330,7 +312,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     /// A gather or scatter among the leaders of the last level, of blocks that differ in size.
     fn rooted(&self, lower: LowerTrees, phase: impl Fn(Tree, TreeData) -> PhaseKind) -> Result<Plan, Unsupported> {
-        let top = self.spec_in(Subgroup::Top, self.spec.collective, lower);
+        let top = self.spec_in(self.place.hierarchy.top(), self.spec.collective, lower);
         if top.algorithm == Algorithm::Knomial {
             let load = TreeData::Held { place: BlockBuffer::Output };
             return Ok(tree_plan(top, |tree| phase(tree, load)));
@@ -338,17 +320,17 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         Plan::new(Spec { in_place: true, ..top })
     }
 
-    /// Appends a stage that moves the whole vector.
-    fn vector(&mut self, subgroup: Subgroup, number: u32, plan: Plan, input: Place, output: Place, free: u32) {
+    /// Appends a stage that moves the whole vector. Scratch is free from block `free` on.
+    fn vector(&mut self, subgroup: Subgroup, plan: Plan, input: Place, output: Place, free: u32) {
         let unit = Unit::Blocks(quotient(self.blocks, plan.blocks()));
         let scratch = view((BlockBuffer::Scratch, free), unit);
         let (input, output) = (view(input, unit), view(output, unit));
-        self.push(Part::Stage(Stage { plan, subgroup, number, input, output, scratch }));
+        self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch }));
     }
 
     /// A place for `blocks` blocks of scratch from `free` on, if this rank leads a group, and the first block after it.
     fn reserve(&mut self, free: u32, blocks: u32) -> (Place, u32) {
-        let after = if self.leads(0) { free.wrapping_add(blocks) } else { free };
+        let after = if self.member_of(1).is_some() { free.wrapping_add(blocks) } else { free };
         self.scratch = self.scratch.max(after);
         ((BlockBuffer::Scratch, free), after)
     }
@@ -404,8 +386,8 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
     if spec.size > Plan::RANKS {
         return Err(Unsupported::TooLong);
     }
-    // Each of six stages has at most eight steps per rank, plus those of a tree, and its number in its keys.
-    let steps = spec.size.wrapping_mul(64).wrapping_add(2048);
+    // Each of twelve stages has at most eight steps per rank, plus those of a tree.
+    let steps = spec.size.wrapping_mul(128).wrapping_add(4096);
     if steps.checked_mul(spec.segments).is_none() {
         return Err(Unsupported::TooLong);
     }

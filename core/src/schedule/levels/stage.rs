@@ -1,6 +1,5 @@
 //! One stage: the schedule of a basic collective in a subgroup, with its ranks and blocks translated.
 
-use super::KEY_STAGES;
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::radix::{quotient, remainder};
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Hierarchy, Plan, Rank, Step, StepOperation};
@@ -40,8 +39,6 @@ pub(super) struct Stage {
     /// One segment.
     pub(super) plan: Plan,
     pub(super) subgroup: Subgroup,
-    /// Different from the numbers of other stages in which the same two ranks exchange messages.
-    pub(super) number: u32,
     pub(super) input: View,
     pub(super) output: View,
     pub(super) scratch: View,
@@ -98,10 +95,8 @@ impl Stage {
         let Step { operation, dependencies } = self.plan.step(i)?;
         let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
         let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
-        let unique = |key: u32| {
-            let key = segment.wrapping_mul(self.plan.keys).wrapping_add(key);
-            key.wrapping_mul(KEY_STAGES).wrapping_add(self.number)
-        };
+        // One rank sends to another in one stage only: up to a leader, among the leaders, or down from one.
+        let unique = |key: u32| segment.wrapping_mul(self.plan.keys).wrapping_add(key);
         let operation = match operation {
             StepOperation::Send { to, port, key, from } => {
                 StepOperation::Send { to: rank(to), port, key: unique(key), from: span(from) }
@@ -159,7 +154,7 @@ impl Stage {
                     groups.start(self.subgroup, number).wrapping_add(repeated)
                 }
             },
-            Unit::Own => groups.start(self.subgroup, groups.number(self.subgroup, place.own).wrapping_add(block)),
+            Unit::Own => groups.start(self.subgroup, groups.number(self.subgroup, &place.own).wrapping_add(block)),
         };
         at.wrapping_add(view.offset)
     }

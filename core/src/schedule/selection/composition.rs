@@ -65,12 +65,16 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// collective is not composed.
     pub(super) fn within_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel) -> Option<(u64, u64)> {
         use CollectiveKind::{Gather, Scatter};
-        let (inner, outer) = self.largest();
-        let levels = [(inner, 1), (outer.unwrap_or(1), inner)];
+        // The most members of a subgroup of each level, and the ranks that each of them stands for.
+        let levels = self.largest().scan(1_u32, |ranks, size| {
+            let each = *ranks;
+            *ranks = each.saturating_mul(size);
+            Some((size, each))
+        });
         let phases = self.phases(plan)?;
         let (mut within, mut longest) = (0_u64, 0);
-        for ((collective, bytes), (size, ranks)) in
-            phases.into_iter().flatten().flat_map(|phase| levels.map(|level| (phase, level)))
+        for ((size, ranks), (collective, bytes)) in
+            levels.flat_map(|level| phases.into_iter().flatten().map(move |phase| (level, phase)))
         {
             let is_of_blocks = matches!(collective, Gather | Scatter);
             let bytes = if is_of_blocks { bytes.saturating_mul(ranks as usize) } else { bytes };
