@@ -16,7 +16,7 @@ use crate::{
     contenders::{
         hardware_floor::Floor,
         iceoryx2,
-        library::{Library, MPICH_SHM, OPEN_MPI_SHM, UCX_SHM},
+        library::{Input, Library, MPICH_SHM, OPEN_MPI_SHM, UCX_SHM},
         unisono_command,
     },
 };
@@ -99,6 +99,7 @@ pub struct IntraNodeBench {
     binary: PathBuf,
     place: PathBuf,
     as_json: bool,
+    input: Input,
     round: u32,
     /// Distances of the processors.
     pub distances: CacheLineDistances,
@@ -107,12 +108,12 @@ pub struct IntraNodeBench {
 }
 
 impl IntraNodeBench {
-    /// Builds unisono and installs the others below `place`. Reports a library that cannot be installed, which then has
+    /// Builds unisono and installs the others below `place`; collectives get this input. Reports a library that cannot be installed, which then has
     /// no figures.
     ///
     /// # Errors
     /// unisono does not build.
-    pub fn new(place: &Path, as_json: bool) -> io::Result<Self> {
+    pub fn new(place: &Path, as_json: bool, input: Input) -> io::Result<Self> {
         let binary = unisono_command::binary()?;
         let place = std::path::absolute(place)?;
         let mut installed = vec![(iceoryx2::NAME, iceoryx2::prepare(&place))];
@@ -130,6 +131,7 @@ impl IntraNodeBench {
             binary,
             place,
             as_json,
+            input,
             round: 0,
             distances: CacheLineDistances::default(),
             _cpu_latency: CpuLatencyRequest::begin(),
@@ -227,7 +229,9 @@ impl IntraNodeBench {
     /// Measures a collective in several sizes.
     pub fn collective(&mut self, name: &'static str, ranks: u32, sizes: &[u32]) {
         for bytes in sizes {
-            let options = ["collective", name, "--bytes", &bytes.to_string()];
+            let number = bytes.to_string();
+            let options = ["collective", name, "--bytes", &number].into_iter().chain(self.input.option());
+            let options: Vec<&str> = options.collect();
             self.ours(&collective(name, ranks, *bytes), ranks, &options, "time_ns");
         }
         let job = format!("{name}, {ranks} ranks");
@@ -260,7 +264,7 @@ impl IntraNodeBench {
         if self.is_given_up(job, peer.name) || !peer.takes(ranks, self.processors) {
             return;
         }
-        let (figures, end) = peer.collective(&self.place, ranks, ranks > self.processors, name, sizes);
+        let (figures, end) = peer.collective(&self.place, ranks, ranks > self.processors, self.input, name, sizes);
         for (bytes, time) in figures {
             self.record(&what(bytes), peer.name, time);
         }

@@ -70,8 +70,13 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
 ///
 /// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
 /// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
-/// readers' caches.
-pub(super) fn collective(world: &Communicator, name: CollectiveName, bytes: usize) -> Result<f64, Box<dyn Error>> {
+/// readers' caches. With `unchanged` the input stays as it is, as in OSU's benchmarks.
+pub(super) fn collective(
+    world: &Communicator,
+    name: CollectiveName,
+    bytes: usize,
+    unchanged: bool,
+) -> Result<f64, Box<dyn Error>> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
     let many = |many| words.saturating_mul(if many { size } else { 1 });
@@ -80,8 +85,8 @@ pub(super) fn collective(world: &Communicator, name: CollectiveName, bytes: usiz
     let many_out = matches!(name, CollectiveName::AllGather | CollectiveName::AllToAll)
         || (name == CollectiveName::Gather && first);
     let (mut input, mut output) = (buffer::zeroed::<f64>(many(many_in))?, buffer::zeroed::<f64>(many(many_out))?);
-    let given =
-        if first || !matches!(name, CollectiveName::Broadcast | CollectiveName::Scatter) { input.len() } else { 0 };
+    let gives = first || !matches!(name, CollectiveName::Broadcast | CollectiveName::Scatter);
+    let given = if gives && !unchanged { input.len() } else { 0 };
     let mut timed = |number: usize| -> Result<f64, CollectiveError> {
         for (i, word) in input[..given].iter_mut().enumerate() {
             *word = (number + i) as f64;

@@ -74,6 +74,9 @@ pub(crate) struct CollectiveArgs {
     pub(crate) name: collective::CollectiveName,
     #[command(flatten)]
     pub(crate) sized: SizeArgs,
+    /// Leave the input as it is from call to call, as OSU's benchmarks do [default: every call has new data]
+    #[arg(long)]
+    pub(crate) unchanged: bool,
 }
 
 /// The size of a message.
@@ -259,8 +262,8 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
             merge(&mut facts, json!({ "time_ns": time.round() }));
             line = format!("of {} ranks: {time:.0} ns", world.size());
         }
-        Measure::Collective(CollectiveArgs { name, .. }) => {
-            let time = collective::collective(on, name, bytes)?;
+        Measure::Collective(CollectiveArgs { name, unchanged, .. }) => {
+            let time = collective::collective(on, name, bytes, unchanged)?;
             let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
             merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
             line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
@@ -340,7 +343,11 @@ mod tests {
             ),
             (
                 "collective all_to_all --bytes 4K",
-                Measure::Collective(CollectiveArgs { name: collective::CollectiveName::AllToAll, sized: sized(4096) }),
+                Measure::Collective(CollectiveArgs {
+                    name: collective::CollectiveName::AllToAll,
+                    sized: sized(4096),
+                    unchanged: false,
+                }),
             ),
             (
                 "overlap allreduce --bytes 1M --rounds 7",

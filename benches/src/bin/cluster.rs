@@ -16,7 +16,7 @@ use unisono_benches::{
     comparison::record::Record,
     comparison::table::{self, Cell},
     comparison::verdict::{Bar, ComparisonVerdict, load},
-    contenders::library::NETWORK,
+    contenders::library::{Input, NETWORK},
     contenders::unisono_command,
     intra_node::{self, OURS},
 };
@@ -75,7 +75,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 if given_up.contains(&(peer.name, *name)) {
                     continue;
                 }
-                let (figures, end) = peer.collective(&place, ranks, oversubscribed, name, &SIZES);
+                let (figures, end) = peer.collective(&place, ranks, oversubscribed, Input::Rewritten, name, &SIZES);
                 for (bytes, time) in figures {
                     record.add(&intra_node::collective(name, ranks, bytes), peer.name, time);
                 }

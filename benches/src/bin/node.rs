@@ -14,6 +14,7 @@ use unisono_benches::{
     comparison::table::{self, Cell},
     comparison::verdict::{Bar, ComparisonVerdict, load},
     contenders::iceoryx2,
+    contenders::library::Input,
     intra_node::{self, Buffers, FLOOR, IntraNodeBench, LATENCY, MPICH, MPIS, OPEN_MPI, OURS, RING, STEADY, UCX},
 };
 
@@ -32,6 +33,9 @@ struct Options {
     /// What is measured
     #[arg(default_value = "all")]
     what: What,
+    /// Leave the input of collectives as it is from call to call, as OSU's benchmarks do
+    #[arg(long)]
+    unchanged: bool,
     /// Interleaved rounds
     #[arg(long, default_value_t = 10)]
     rounds: u64,
@@ -60,9 +64,10 @@ enum What {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let Options { what, rounds, place, json: as_json } = Options::parse();
+    let Options { what, unchanged, rounds, place, json: as_json } = Options::parse();
+    let input = if unchanged { Input::Unchanged } else { Input::Rewritten };
     let wanted = |one| what == one || (what == What::All && one != What::Waiting);
-    let mut node = IntraNodeBench::new(&place, as_json)?;
+    let mut node = IntraNodeBench::new(&place, as_json, input)?;
     let crowds = RANKS_PER_PROCESSOR.map(|each| each * node.processors);
     for _ in 0..rounds {
         node.begin_round();

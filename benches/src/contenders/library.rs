@@ -225,10 +225,13 @@ impl Library {
         place: &Path,
         ranks: u32,
         oversubscribed: bool,
+        input: Input,
         name: &str,
         sizes: &[u32],
     ) -> (Vec<(u32, f64)>, io::Result<()>) {
-        collective(self.command(place, ranks, oversubscribed, "collective"), name, sizes)
+        let mut command = self.command(place, ranks, oversubscribed, "collective");
+        command.args(input.option());
+        collective(command, name, sizes)
     }
 
     fn command(&self, place: &Path, ranks: u32, oversubscribed: bool, program: &str) -> Command {
@@ -268,6 +271,25 @@ impl Library {
     /// Its folder below `place`.
     pub fn home(&self, place: &Path) -> PathBuf {
         place.join(self.package.name)
+    }
+}
+
+/// The input of a collective that is measured repeatedly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// Each call has new data, which no other rank has in its cache.
+    Rewritten,
+    /// All calls have the same data, as in OSU's benchmarks.
+    Unchanged,
+}
+
+impl Input {
+    /// The option of all benchmarks of collectives that chooses it.
+    pub const fn option(self) -> Option<&'static str> {
+        match self {
+            Self::Rewritten => None,
+            Self::Unchanged => Some("--unchanged"),
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 /* What an MPI measures of its collectives, as `unisono bench barrier` and `unisono bench collective` do.
  *
- *   collective NAME BYTES...   prints a line "BYTES NANOSECONDS" for each size
+ *   collective [--unchanged] NAME BYTES...   prints a line "BYTES NANOSECONDS" for each size
  *
  * NAME and BYTES are unisono's: bytes of a rank, of all_to_all of a pair, of reductions the vector (of doubles, summed) or
  * a rank's part of it. A barrier, whose BYTES are 0, is timed in batches: the median one counts. Any other collective is
  * timed call by call: the mean over the ranks of each one's median.
  *
  * Before each call every rank writes its whole input anew: a program communicates what it has just computed, and data
- * that nobody writes would be found in the readers' caches. A barrier follows, so that neither is timed.
+ * that nobody writes would be found in the readers' caches. A barrier follows, so that neither is timed. With --unchanged
+ * the input stays as it is, as in OSU's benchmarks.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ enum { WARM_UP = 3, LEAST = 5, MOST = 1000 };
 static const double TIME = 0.2;
 enum { LIMIT = 90 };
 
-static int rank, ranks;
+static int rank, ranks, unchanged;
 
 static int by_size(const void *a, const void *b)
 {
@@ -151,7 +152,7 @@ static double timed(const struct collective *it, double *in, size_t given, doubl
 
 static double collective(const struct collective *it, int bytes)
 {
-    size_t given = it->only_root_gives && rank != 0 ? 0 : words(it->many_in, bytes);
+    size_t given = unchanged || (it->only_root_gives && rank != 0) ? 0 : words(it->many_in, bytes);
     double *in = calloc(words(it->many_in, bytes) + 1, 8), *out = calloc(words(it->many_out, bytes) + 1, 8);
     double times[MOST], start = MPI_Wtime(), mine, sum;
     for (int i = 0; i < WARM_UP; i++)
@@ -184,8 +185,9 @@ int main(int count, char **arguments)
     MPI_Init(&count, &arguments);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    for (int i = 2; i < count; i++) {
-        double seconds = measure(arguments[1], atoi(arguments[i]));
+    unchanged = count > 1 && strcmp(arguments[1], "--unchanged") == 0;
+    for (int i = 2 + unchanged; i < count; i++) {
+        double seconds = measure(arguments[1 + unchanged], atoi(arguments[i]));
         if (rank == 0) {
             printf("%s %.0f\n", arguments[i], seconds * 1e9);
             fflush(stdout);
