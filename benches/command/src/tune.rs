@@ -47,6 +47,10 @@ pub struct Options {
     /// continues there [default: the standard output]
     #[arg(long, short = 'o', value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Measure at sizes between those of tables, and print how much slower the selected algorithm is than the fastest: the
+    /// one that this table selects, or without one the library by itself
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, conflicts_with = "output")]
+    check: Option<Option<PathBuf>>,
     /// Print every measurement as JSON instead of the table, one object per line
     #[arg(long, conflicts_with = "output")]
     json: bool,
@@ -82,6 +86,12 @@ impl From<CarrierArg> for Carrier {
 /// Sizes to measure: from one to the next, few choices change.
 const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
 
+/// A selected algorithm is good if it takes at most this part of the fastest one's time.
+const GOOD: f64 = 1.1;
+
+/// Sizes to check a table at.
+const CHECKED_SIZES: [u64; 6] = [64, 1 << 10, 12 << 10, 96 << 10, 512 << 10, 2 << 20];
+
 /// The part of the selected algorithm's time that another one may take to be preferred: less is noise.
 const FASTER: f64 = 0.9;
 
@@ -111,7 +121,8 @@ impl Options {
         let kinds: Vec<CollectiveKind> =
             kinds.filter(|kind| self.only.is_empty() || self.only.contains(kind)).collect();
         for (carrier, verb) in carriers.flat_map(|carrier| kinds.iter().map(move |kind| (carrier, *kind))) {
-            let sizes: Vec<u64> = SIZES.into_iter().filter(|bytes| *bytes <= self.most.0).collect();
+            let sizes = if self.check.is_some() { &CHECKED_SIZES[..] } else { &SIZES };
+            let sizes: Vec<u64> = sizes.iter().copied().filter(|bytes| *bytes <= self.most.0).collect();
             for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
                 let candidate = |wanted| Candidate { carrier, verb, bytes, wanted, time_ns: f64::INFINITY };
                 all.push(candidate(None));
@@ -163,8 +174,10 @@ impl Options {
         let tuned = COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING"]);
         tuned.for_each(|variable| _ = job.env_remove(format!("UNISONO_{variable}")));
         job.arg("run").args(self.job(*carrier));
-        if let (Some(wanted), Some((_, option, _))) = (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb)) {
-            job.args([format!("--{option}"), wanted.to_string()]);
+        match (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb), &self.check) {
+            (Some(wanted), Some((_, option, _)), _) => _ = job.args([format!("--{option}"), wanted.to_string()]),
+            (None, _, Some(Some(table))) => _ = job.arg("--tuning").arg(table),
+            _ => {}
         }
         job.arg("--").arg(own).arg("bench");
         if *carrier == Carrier::Rings {
@@ -251,7 +264,45 @@ fn table(ranks: u32, sharing: u64, measured: &[Candidate]) -> Result<TuningTable
     Ok(TuningTable::new(lines)?)
 }
 
-/// Runs the measurements and prints or writes the table, or prints every measurement.
+/// How much slower the selected algorithms are than the fastest ones: a summary, and the calls that miss by more than
+/// 1.1, the worst first.
+fn regret(measured: &[Candidate]) -> String {
+    let mut calls: Vec<(f64, &Candidate, &Candidate)> = measured
+        .iter()
+        .filter(|one| one.wanted.is_none())
+        .filter_map(|selected| {
+            let is_same = |one: &&Candidate| {
+                (one.carrier, one.verb, one.bytes) == (selected.carrier, selected.verb, selected.bytes)
+            };
+            let all = measured.iter().filter(is_same);
+            let fastest = all.min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
+            Some((selected.time_ns / fastest.time_ns, selected, fastest))
+        })
+        .collect();
+    calls.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+    let missed = calls.iter().take_while(|(ratio, ..)| *ratio > GOOD).count();
+    let part = 100.0 * (calls.len() - missed) as f64 / calls.len().max(1) as f64;
+    let worst = calls.first().map_or(1.0, |(ratio, ..)| *ratio);
+    let mut text = format!(
+        "selected / fastest: at most {GOOD} for {part:.0} % of {} calls, at most {worst:.2} for all\n",
+        calls.len()
+    );
+    for (ratio, selected, fastest) in calls.iter().take(missed) {
+        let Candidate { carrier, verb, bytes, time_ns, .. } = selected;
+        text.push_str(&format!(
+            "{ratio:.2}  {} {} of {}: {:.1} µs, {} {:.1} µs\n",
+            carrier.name(),
+            verb.name(),
+            Bytes(*bytes),
+            time_ns / 1e3,
+            fastest.choice(),
+            fastest.time_ns / 1e3
+        ));
+    }
+    text
+}
+
+/// Runs the measurements and prints or writes the table, or prints every measurement, or what checks a table.
 ///
 /// # Errors
 /// A job fails, or a file cannot be read or written.
@@ -305,6 +356,10 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
+    if options.check.is_some() {
+        print!("{}", regret(&candidates));
+        return Ok(());
+    }
     let table = table(options.ranks, sharing, &candidates)?.to_string();
     let mut jobs: Vec<String> = candidates.iter().map(|one| options.job(one.carrier).join(" ")).collect();
     jobs.dedup();
@@ -336,6 +391,7 @@ mod tests {
             most: Bytes(300),
             rounds: 1,
             output: None,
+            check: None,
             json: false,
             with: Vec::new(),
         }
@@ -374,6 +430,29 @@ mod tests {
         assert_eq!(hosts.job(Carrier::Udp).join(" "), "-n 6 --hosts a:3,b:3");
         let hosts = hosts.candidates().expect("candidates");
         assert!(hosts.len() == 6 && hosts.iter().all(|one| one.carrier == Carrier::Udp));
+    }
+
+    #[test]
+    fn a_check_names_what_is_slower_than_the_fastest() {
+        let options = Options { check: Some(None), only: vec![CollectiveKind::Scan], ..options() };
+        let mut all = options.candidates().expect("candidates");
+        assert!(all.iter().all(|one| one.bytes == 64));
+        for one in &mut all {
+            one.time_ns = match (one.carrier, one.wanted) {
+                (Carrier::Udp, None) => 1500.0,
+                (Carrier::Rings, None) => 1050.0,
+                _ => 1000.0,
+            };
+        }
+        let lines = [
+            "selected / fastest: at most 1.1 for 50 % of 2 calls, at most 1.50 for all",
+            "1.50  udp scan of 64: 1.5 µs, ",
+        ];
+        let text = regret(&all);
+        assert!(
+            text.lines().zip(lines).all(|(found, line)| found.starts_with(line)) && text.lines().count() == 2,
+            "{text}"
+        );
     }
 
     #[test]
