@@ -118,7 +118,7 @@ words! {
         Engine = "engine",
         /// A thread that wakes up periodically.
         Thread = "thread",
-        /// A thread that arrivals on the interrupt queue wake up.
+        /// A thread that probes of peers and immediate collectives wake up.
         Hybrid = "hybrid",
     }
 }

@@ -27,7 +27,7 @@ use biased_lock::{BiasedLock, LockGuard, LockedCell, OwnerGuard};
 use unisono_bootstrap::Rank;
 use user_threads::UserThreads;
 
-/// How often the progress thread of the thread mode wakes.
+/// How often the progress thread wakes while it attends to what wakes no thread.
 const THREAD_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest sleep of the progress thread of the hybrid mode.
 const HYBRID_INTERVAL: Duration = Duration::from_millis(250);
@@ -437,9 +437,13 @@ impl SharedProcess {
         self.interrupt.wake();
     }
 
-    /// A collective has started that the caller does not wait for now: the progress thread attends to it.
+    /// Makes the progress thread attend to collectives under way that no thread waits for now, if there are any. Called
+    /// after a start, and after a wait that some may have outlasted.
     pub(super) fn wake_progress_thread(&self) {
-        if self.sleeps_long.swap(false, Ordering::Relaxed) {
+        if self.sleeps_long.load(Ordering::Relaxed)
+            && self.lock().collectives.has_unattended()
+            && self.sleeps_long.swap(false, Ordering::Relaxed)
+        {
             self.interrupt.wake();
         }
     }

@@ -257,6 +257,9 @@ impl<'a> Several<'a> {
             }
             found
         });
+        if !collectives.is_empty() {
+            self.shared.wake_progress_thread();
+        }
         self.conclude(outcomes, found)
     }
 

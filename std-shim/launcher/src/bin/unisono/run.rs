@@ -42,7 +42,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Transport")]
     device: Option<DeviceChoice>,
     /// What makes progress while the program computes: engine (only its calls), thread (one that wakes up periodically)
-    /// or hybrid (one that arrivals wake up) [default: engine]
+    /// or hybrid (one that probes of peers and immediate collectives wake up) [default: engine]
     #[arg(long, help_heading = "Transport")]
     progress: Option<Progress>,
     /// Pin each rank to processors of its own [default: off]
