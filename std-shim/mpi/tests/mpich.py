@@ -56,7 +56,7 @@ def passes(entry, program, start, limit):
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=min(entry["seconds"], limit))
+        output, _ = process.communicate(timeout=min(entry["seconds"], limit or entry["seconds"]))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("--start", required=True)
     parser.add_argument("--most", type=int, default=8)
-    parser.add_argument("--limit", type=int, default=LIMIT)
+    parser.add_argument("--limit", type=int, help="most seconds of any program")
     parser.add_argument("--only")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--against", type=pathlib.Path)
