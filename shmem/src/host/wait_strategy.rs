@@ -41,7 +41,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Yields before a process sleeps. With 2 or more a bare barrier costs the same (`examples/oversubscribed.rs`), with 0
 /// several times as much; the more yields, the longer other ranks wait for a busy processor.
 const YIELDS: u32 = 16;
-/// Yields between two polls of other traffic.
+/// Yields between two polls of other traffic, in both modes.
 const YIELDS_APART: u32 = 8;
 
 /// Time after which a store is visible to other processors.
@@ -294,7 +294,6 @@ impl<'a> BlockingWait<'a> {
         self.due_scope()
     }
 
-    #[cold]
     fn due_scope(&mut self) -> PollScope {
         let now = Instant::now();
         let (began, looked) = self.times.get_or_insert((now, now));
