@@ -8,14 +8,15 @@ use super::Rank;
 use super::radix::quotient_up;
 use crate::collective::{CollectiveKind, CollectiveSpec};
 
-/// The most groups that a rank is in: a level fewer than there are levels.
+/// The most groups that a rank is in, one fewer than the most levels.
 pub(super) const GROUPINGS: usize = 5;
 
 /// Ranks in nested groups of two to six levels, without a root.
 ///
 /// `T` is the table's memory, [`table_len`](Self::table_len) words: the ranks sorted by group, then the first position
-/// of each innermost group, then for each further grouping the first group of the one before of each of its groups. A
-/// *position* is an index into the sorted ranks; groups are sorted by their lowest rank, ranks within a group ascend.
+/// of each innermost group, then for each further grouping the first member of each of its groups, which is a group of
+/// the grouping before. A *position* is an index into the sorted ranks; groups are sorted by their lowest rank, ranks
+/// within a group ascend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hierarchy<T> {
     ranks: u32,
@@ -73,9 +74,9 @@ impl<T> Hierarchy<T> {
     }
 }
 
-/// The groups of a rank in the groupings from `first` on, the outermost first.
-fn path(groupings: &[&[u32]], first: usize, rank: u32) -> impl Iterator<Item = u32> {
-    let outwards = groupings.get(first..).unwrap_or_default();
+/// The groups of a rank in this grouping and those around it, the outermost first.
+fn path(groupings: &[&[u32]], grouping: usize, rank: u32) -> impl Iterator<Item = u32> {
+    let outwards = groupings.get(grouping..).unwrap_or_default();
     outwards.iter().rev().map(move |groups| groups.get(rank as usize).copied().unwrap_or(0))
 }
 
@@ -97,8 +98,8 @@ impl<T: AsRef<[u32]> + AsMut<[u32]>> Hierarchy<T> {
             *word = rank;
         }
         // The lowest ranks of groups are kept where their starts will be.
-        for (first, lowest) in starts.chunks_exact_mut(size).enumerate().take(groupings.len()) {
-            let of = |rank: u32| path(groupings, first, rank);
+        for (grouping, lowest) in starts.chunks_exact_mut(size).enumerate().take(groupings.len()) {
+            let of = |rank: u32| path(groupings, grouping, rank);
             order.sort_unstable_by(|a, b| of(*a).cmp(of(*b)).then(a.cmp(b)));
             write_lowest(order, |a, b| of(a).eq(of(b)), lowest);
         }
@@ -109,17 +110,18 @@ impl<T: AsRef<[u32]> + AsMut<[u32]>> Hierarchy<T> {
         order.sort_unstable_by(|a, b| lowest(*a).cmp(lowest(*b)).then(a.cmp(b)));
         let is_contiguous = order.iter().zip(0..).all(|(rank, position)| *rank == position);
         let (mut starts, mut groups, mut before) = (starts.iter_mut(), [0_u32; GROUPINGS], ranks);
-        for (first, count) in groups.iter_mut().enumerate().take(groupings.len()) {
-            let is_same = |first: usize, a: u32, b: u32| path(groupings, first, a).eq(path(groupings, first, b));
+        for (grouping, count) in groups.iter_mut().enumerate().take(groupings.len()) {
+            let is_same =
+                |grouping: usize, a: u32, b: u32| path(groupings, grouping, a).eq(path(groupings, grouping, b));
             // The first ranks of what this grouping groups: ranks, or groups of the one before.
             let mut unit = None;
             let units = order.iter().copied().filter(|rank| {
                 let last = unit.replace(*rank);
-                first == 0 || last.is_none_or(|last| !is_same(first.wrapping_sub(1), last, *rank))
+                grouping == 0 || last.is_none_or(|last| !is_same(grouping.wrapping_sub(1), last, *rank))
             });
             let mut last = None;
             for (number, rank) in (0..).zip(units) {
-                if last.replace(rank).is_none_or(|last| !is_same(first, last, rank)) {
+                if last.replace(rank).is_none_or(|last| !is_same(grouping, last, rank)) {
                     *starts.next()? = number;
                     *count = count.wrapping_add(1);
                 }
@@ -156,7 +158,7 @@ pub(super) struct Subgroup {
 pub(super) struct Location([u32; GROUPINGS + 1]);
 
 impl Location {
-    /// What it is part of as a member of a subgroup of this level.
+    /// Its position (level 0), or the number of its group in the grouping `level` − 1: a member of a subgroup of this level.
     fn unit(&self, level: u32) -> u32 {
         let Self(units) = self;
         units.get(level as usize).copied().unwrap_or(0)

@@ -22,7 +22,7 @@ use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOper
 use crate::collective::CollectiveKind;
 use stage::{Part, Placement};
 
-/// The most stages: up, sort, leaders, down.
+/// The most parts: a stage up and one down for each grouping, one of the leaders, and a sort.
 const PARTS: usize = 2 * GROUPINGS + 2;
 
 /// The trees of the levels below the last one.

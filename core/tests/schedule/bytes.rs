@@ -112,7 +112,8 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                 };
                 match operation {
                     StepOperation::Send { to, key, from, .. } => {
-                        flying.insert((rank as u32, to.0, key), memory.read(from));
+                        let replaced = flying.insert((rank as u32, to.0, key), memory.read(from));
+                        assert_eq!(replaced, None, "two messages under one key");
                     }
                     StepOperation::Receive { of, key, into, .. } => {
                         let Some(bytes) = flying.remove(&(of.0, rank as u32, key)) else {

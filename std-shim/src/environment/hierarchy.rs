@@ -34,10 +34,10 @@ pub enum HierarchyChoice {
 
 /// One to five rules or sizes of groups, each within the groups of the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Nested<T>([Option<T>; MOST]);
+pub struct Nested<T>([Option<T>; GROUPINGS]);
 
 /// The most groups that a rank is in.
-const MOST: usize = Hierarchy::<()>::GROUPINGS;
+const GROUPINGS: usize = Hierarchy::<()>::GROUPINGS;
 
 impl<T: Copy> Nested<T> {
     /// The outermost first.
@@ -48,7 +48,7 @@ impl<T: Copy> Nested<T> {
 
     /// Reads them, separated by commas.
     fn parse(text: &str, one: impl Fn(&str) -> Option<T>) -> Option<Self> {
-        let mut all = [None; MOST];
+        let mut all = [None; GROUPINGS];
         let mut free = all.iter_mut();
         for part in text.split(',') {
             *free.next()? = Some(one(part)?);
@@ -56,7 +56,7 @@ impl<T: Copy> Nested<T> {
         Some(Self(all))
     }
 
-    /// Whether each of two that follow one another, at any distance, satisfies this.
+    /// Whether this is true of each one and all that follow it.
     fn is_chain(&self, is_link: impl Fn(T, T) -> bool) -> bool {
         (1..).zip(self.iter()).all(|(next, outer)| self.iter().skip(next).all(|inner| is_link(outer, inner)))
     }
@@ -222,7 +222,10 @@ impl Subgroups {
             HierarchyChoice::Units(rules) => {
                 let of =
                     |count| dividing(ranks, |at| rules.iter().take(count).map(|rule| rule.key(at)).collect::<Vec<_>>());
-                (1..=rules.iter().count()).filter_map(of).collect()
+                let mut groupings: Vec<_> = (1..=rules.iter().count()).filter_map(of).collect();
+                // A rule that divides nothing further is skipped.
+                groupings.dedup();
+                groupings
             }
             HierarchyChoice::Simulated(sizes) => {
                 let mut within: Vec<u32> = (0..).zip(ranks).map(|(rank, _)| rank).collect();
@@ -234,10 +237,6 @@ impl Subgroups {
                 sizes.iter().map(&mut of).collect::<Vec<Vec<u32>>>()
             }
         };
-        // A rule that divides nothing further.
-        if let HierarchyChoice::Units(_) = choice {
-            groupings.dedup();
-        }
         groupings.reverse();
         let new = |groupings: &[&[u32]]| {
             Hierarchy::new(groupings, vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len(), groupings.len())])

@@ -386,8 +386,9 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
     if spec.size > Plan::RANKS {
         return Err(Unsupported::TooLong);
     }
-    // Each of twelve stages has at most eight steps per rank, plus those of a tree.
-    let steps = spec.size.wrapping_mul(128).wrapping_add(4096);
+    // The subgroups of a rank have few more members than there are ranks. The stages up and down have at most eight
+    // steps per member, plus those of a tree; a sort has one per rank.
+    let steps = spec.size.wrapping_mul(64).wrapping_add(2048);
     if steps.checked_mul(spec.segments).is_none() {
         return Err(Unsupported::TooLong);
     }
