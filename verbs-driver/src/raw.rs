@@ -54,6 +54,12 @@ pub enum Failure {
     Protection,
     /// The queue pair had failed before.
     Flushed,
+    /// The peer's adapter does not execute such an operation.
+    RemoteOperation,
+    /// The peer's adapter refused the access: no such key, out of its bounds, or without that right.
+    RemoteAccess,
+    /// The peer's adapter did not acknowledge in time.
+    NoAnswer,
     /// Another failure, by the adapter's code.
     Other(u32),
 }
@@ -67,6 +73,9 @@ impl Failure {
             2 => Self::Operation,
             4 => Self::Protection,
             5 => Self::Flushed,
+            9 => Self::RemoteOperation,
+            10 => Self::RemoteAccess,
+            12 => Self::NoAnswer,
             other => Self::Other(other),
         })
     }

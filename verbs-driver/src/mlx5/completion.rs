@@ -56,6 +56,9 @@ const fn failure(syndrome: u8) -> Failure {
         2 => Failure::Operation,
         4 => Failure::Protection,
         5 => Failure::Flushed,
+        0x12 => Failure::RemoteOperation,
+        0x13 => Failure::RemoteAccess,
+        0x15 => Failure::NoAnswer,
         other => Failure::Other(other as u32),
     }
 }
@@ -189,6 +192,7 @@ mod tests {
         let expected = |half, failure| Completion::Failed { qpn: 9, index: 3, half, failure, vendor: 0x77 };
         assert_eq!(failed(0xd1, 5), expected(QueueSide::Send, Failure::Flushed));
         assert_eq!(failed(0xe0, 4), expected(QueueSide::Receive, Failure::Protection));
-        assert_eq!(failed(0xe0, 0x15), expected(QueueSide::Receive, Failure::Other(0x15)));
+        assert_eq!(failed(0xd1, 0x13), expected(QueueSide::Send, Failure::RemoteAccess));
+        assert_eq!(failed(0xe0, 0x14), expected(QueueSide::Receive, Failure::Other(0x14)));
     }
 }
