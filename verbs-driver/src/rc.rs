@@ -1,20 +1,22 @@
-//! Reliable connections (RC): the adapter writes and reads registered memory of a peer by itself, and the peer's
-//! processor takes no part.
+//! Reliable connections (RC): the adapter writes, reads and atomically updates registered memory of a peer by itself,
+//! and the peer's processor takes no part.
 //!
 //! A connection is a queue pair at each end. Both ends are created, each end's [`RcAddress`] goes to the other by
 //! datagrams, and [`RcConnection::connect`] takes it. Peers reach the memory that
 //! [`Domain::register_for_peers`](crate::ud::Domain::register_for_peers) registers, by its 32-bit key. The connections
-//! of an adapter share one completion queue. Nothing is sent to a receive, so that none is posted. After an error a
-//! queue pair executes nothing: its other operations fail, too, and the connection is made anew.
+//! of an adapter share one completion queue. A write with immediate takes a receive of its target, without memory, from
+//! a queue that the connections share, too; while that is empty, the sender's adapter repeats the write. After an error
+//! a queue pair executes nothing: its other operations fail, too, and the connection is made anew.
 //!
 //! A connection costs memory of both hosts and of their adapters, whose caches hold few (Koop et al., ICS 2007, §3;
 //! Mamidala, dissertation 2008, §8.2): who makes connections bounds their number.
 
 mod completions;
 mod connection;
+mod shared_receives;
 
-pub use completions::{RcCompletion, RcCompletions};
-pub use connection::{RcConnection, RcOperation, RcRequest};
+pub use completions::{RcCompletion, RcCompletions, RcOptions};
+pub use connection::{RcConnection, RcOperation, RcPostError, RcRequest};
 
 use crate::ud::Gid;
 

@@ -29,7 +29,7 @@ pub mod uverbs;
 pub use address_table::{Path, PathError, RECORD};
 pub use arrival_waiter::{ArrivalWaiter, WakeReason};
 pub use domain::{Domain, OpenError, Registration, adapters};
-pub(crate) use domain::{device_attributes, no_attributes};
+pub(crate) use domain::{OpenDomain, device_attributes, no_attributes};
 
 pub use crate::registered_memory::RegisteredMemory as Lent;
 pub use counters::{Counter, UdCounters};

@@ -22,16 +22,40 @@ const HOPS: u8 = 64;
 /// retries are retries for ever.
 const TIMEOUT: u8 = 14;
 const RETRIES: u8 = 6;
-/// Of a receiver that is not ready; there are no receives.
+/// When a write whose target has no receive is repeated: after 0.64 ms, for ever. A target that is gone is noticed as
+/// above.
 const RNR_TIMER: u8 = 12;
+const RNR_RETRIES: u8 = 7;
 
-/// What an operation does.
+/// Bytes of the memory of an atomic, and its alignment.
+const ATOMIC_BYTES: u32 = 8;
+
+/// What an operation does. Atomics are atomic with those of all connections of the peer's adapter, and with nothing else:
+/// not with its processor's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RcOperation {
     /// Writes the memory here to that of the peer. Complete when the peer's adapter has it.
     Write,
+    /// Writes, then the peer's adapter reports this value, if the peer's connections have receives
+    /// ([`RcOptions::receives`](super::RcOptions::receives)).
+    WriteImmediate(u32),
     /// Reads the memory of the peer to that here.
     Read,
+    /// Adds this to 64 bits of the peer, in its byte order; wraps around. The memory here gets their old value.
+    FetchAdd(u64),
+    /// Replaces 64 bits of the peer by `swap` if they are `compare`. The memory here gets their old value.
+    CompareSwap {
+        /// The value that is replaced.
+        compare: u64,
+        /// The new value.
+        swap: u64,
+    },
+}
+
+impl RcOperation {
+    const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd(_) | Self::CompareSwap { .. })
+    }
 }
 
 /// An operation to post.
@@ -45,12 +69,27 @@ pub struct RcRequest {
     pub remote: RemoteMemory,
 }
 
+/// Why an operation was not posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RcPostError {
+    /// There is no room, or the adapter is closed.
+    #[error("as many operations are outstanding as the connection holds, or the adapter is closed")]
+    Refused,
+    /// The memory of an atomic has another length, or another alignment, here or at the peer.
+    #[error("the memory of an atomic operation is not 8 bytes that are aligned to 8")]
+    Misaligned,
+    /// The connection was made without atomics.
+    #[error("the connection was made without atomic operations")]
+    NoAtomics,
+}
+
 /// One end of a connection.
 #[derive(Debug)]
 pub struct RcConnection {
     domain: Arc<Domain>,
     number: usize,
     address: RcAddress,
+    atomics: bool,
 }
 
 impl RcConnection {
@@ -72,7 +111,9 @@ impl RcConnection {
         let (max_send_wr, one) = (operations, 1);
         wanted.cap =
             sys::ibv_qp_cap { max_send_wr, max_recv_wr: one, max_send_sge: one, max_recv_sge: one, max_inline_data: 0 };
-        // SAFETY: an open protection domain and a live completion queue.
+        let receives = completions.receives.as_ref().and_then(|receives| receives.queue(&open));
+        wanted.srq = receives.map_or(ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: an open protection domain, a live completion queue, and a live shared receive queue or none.
         let pair = NonNull::new(unsafe { sys::ibv_create_qp(pd.as_ptr(), &mut wanted) });
         let pair = pair.ok_or_else(|| OpenError::last("ibv_create_qp"))?;
         // SAFETY: just made.
@@ -82,7 +123,7 @@ impl RcConnection {
         let address =
             RcAddress { gid: domain.gid().gid, qpn, psn: psn & BITS_24, mtu: domain.mtu(), reads: reads(context) };
         // From here on, dropping it destroys the queue pair.
-        let connection = Self { domain, number, address };
+        let connection = Self { domain, number, address, atomics: completions.atomics };
         let (mut attributes, mask) = connection.initial();
         connection.modify(&mut attributes, mask)?;
         Ok(connection)
@@ -120,7 +161,7 @@ impl RcConnection {
         self.modify(&mut attributes, receiving)?;
         attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RTS;
         attributes.sq_psn = self.address.psn;
-        (attributes.timeout, attributes.retry_cnt, attributes.rnr_retry) = (TIMEOUT, RETRIES, RETRIES);
+        (attributes.timeout, attributes.retry_cnt, attributes.rnr_retry) = (TIMEOUT, RETRIES, RNR_RETRIES);
         attributes.max_rd_atomic = self.address.reads.min(to.reads);
         let sending = mask::IBV_QP_STATE
             | mask::IBV_QP_SQ_PSN
@@ -131,29 +172,52 @@ impl RcConnection {
         self.modify(&mut attributes, sending)
     }
 
-    /// Posts an operation of an end that is connected, and rings the doorbell. `tag` is that of its completion. Returns
-    /// whether it was taken: there was room.
+    /// Posts an operation of an end that is connected, and rings the doorbell. `tag` is that of its completion.
+    ///
+    /// # Errors
+    /// [`RcPostError`]: it is not executed, and has no completion.
     ///
     /// # Safety
     /// The local memory stays registered, and nobody else uses it, until the completion has been polled or the end is
     /// dropped; of a write, others may read it.
-    pub unsafe fn post(&self, request: &RcRequest, tag: u64) -> bool {
+    pub unsafe fn post(&self, request: &RcRequest, tag: u32) -> Result<(), RcPostError> {
         let Data { address, bytes, key } = request.local;
+        if request.operation.is_atomic() {
+            let is_aligned = |address: u64| address.is_multiple_of(ATOMIC_BYTES.into());
+            if !self.atomics {
+                return Err(RcPostError::NoAtomics);
+            }
+            if bytes != ATOMIC_BYTES || !is_aligned(address) || !is_aligned(request.remote.address) {
+                return Err(RcPostError::Misaligned);
+            }
+        }
         let mut piece = sys::ibv_sge { addr: address, length: bytes, lkey: key };
         // SAFETY: numbers and pointers that may be null.
         let mut entry = unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() };
-        entry.wr_id = tag;
+        entry.wr_id = tag.into();
         (entry.sg_list, entry.num_sge) = (&mut piece, c_int::from(bytes > 0));
-        entry.opcode = match request.operation {
-            RcOperation::Write => sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-            RcOperation::Read => sys::ibv_wr_opcode::IBV_WR_RDMA_READ,
-        };
         entry.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-        entry.wr.rdma = sys::rdma_t { remote_addr: request.remote.address, rkey: request.remote.key };
+        let RemoteMemory { address: remote_addr, key: rkey } = request.remote;
+        let rdma = sys::wr_t { rdma: sys::rdma_t { remote_addr, rkey } };
+        let atomic = |compare_add, swap| sys::wr_t { atomic: sys::atomic_t { remote_addr, compare_add, swap, rkey } };
+        use sys::ibv_wr_opcode as opcode;
+        (entry.opcode, entry.wr) = match request.operation {
+            RcOperation::Write => (opcode::IBV_WR_RDMA_WRITE, rdma),
+            RcOperation::WriteImmediate(value) => {
+                entry.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+                (opcode::IBV_WR_RDMA_WRITE_WITH_IMM, rdma)
+            }
+            RcOperation::Read => (opcode::IBV_WR_RDMA_READ, rdma),
+            RcOperation::FetchAdd(add) => (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(add, 0)),
+            RcOperation::CompareSwap { compare, swap } => (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, atomic(compare, swap)),
+        };
         let (open, mut bad) = (self.domain.lock(), ptr::null_mut());
-        let Some(pair) = open.pairs.get(self.number) else { return false };
+        let pair = open.pairs.get(self.number).ok_or(RcPostError::Refused)?;
         // SAFETY: a live queue pair, since the domain is locked, and one request; the caller answers for its memory.
-        unsafe { sys::ibv_post_send(pair.as_ptr(), &mut entry, &mut bad) == 0 }
+        match unsafe { sys::ibv_post_send(pair.as_ptr(), &mut entry, &mut bad) } {
+            0 => Ok(()),
+            _ => Err(RcPostError::Refused),
+        }
     }
 
     /// Ends all outstanding operations, which fail, as a failing adapter does.
@@ -173,7 +237,8 @@ impl RcConnection {
         let mut attributes = no_attributes();
         attributes.qp_state = sys::ibv_qp_state::IBV_QPS_INIT;
         attributes.port_num = self.domain.port();
-        attributes.qp_access_flags = (access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ).0;
+        let atomics = if self.atomics { access::IBV_ACCESS_REMOTE_ATOMIC.0 } else { 0 };
+        attributes.qp_access_flags = (access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ).0 | atomics;
         let all = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
         (attributes, all)
     }

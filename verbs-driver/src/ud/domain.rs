@@ -13,6 +13,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core_sys as sys;
+use unisono_core::rma::Rights;
 
 use super::gid::{Candidate, Encapsulation, Gid, choose};
 use super::queue::Provider;
@@ -42,6 +43,12 @@ pub enum OpenError {
         "the work queues of {0} cannot be written directly, only those of Soft-RoCE (rxe); use --queues library or auto"
     )]
     NoProvider(String),
+    /// The adapter executes no atomic operations.
+    #[error("{0} executes no atomic operations")]
+    NoAtomics(String),
+    /// The adapter has no shared receive queue of the wanted length.
+    #[error("{0} has no shared receive queue of {1} entries")]
+    NoSharedReceives(String, u32),
     /// A system or verbs call failed.
     #[error("{what}: {error}")]
     Refused {
@@ -78,9 +85,10 @@ pub(crate) struct OpenDomain {
     pub(crate) context: Option<NonNull<sys::ibv_context>>,
     pub(crate) pd: Option<NonNull<sys::ibv_pd>>,
     regions: Objects<sys::ibv_mr>,
-    /// Queue pairs and completion queues of reliable connections.
+    /// Queue pairs, completion queues and shared receive queues of reliable connections.
     pub(crate) pairs: Objects<sys::ibv_qp>,
     pub(crate) queues: Objects<sys::ibv_cq>,
+    pub(crate) receives: Objects<sys::ibv_srq>,
 }
 
 /// Objects of an opened adapter by number. Closing the adapter destroys all of them.
@@ -225,8 +233,9 @@ impl Domain {
         let context = NonNull::new(unsafe { sys::ibv_open_device(device) });
         let context = context.ok_or_else(|| OpenError::last("ibv_open_device"))?;
         // From here on, dropping the domain closes what is open.
-        let (regions, pairs, queues) = (Objects::EMPTY, Objects::EMPTY, Objects::EMPTY);
-        let open = OpenDomain { context: Some(context), pd: None, regions, pairs, queues };
+        let (regions, pairs) = (Objects::EMPTY, Objects::EMPTY);
+        let (queues, receives) = (Objects::EMPTY, Objects::EMPTY);
+        let open = OpenDomain { context: Some(context), pd: None, regions, pairs, queues, receives };
         let none = Candidate { index: 0, gid: Gid::NONE, encapsulation: Encapsulation::Infiniband, interface: 0 };
         let mut domain = Self { name, port: 0, candidate: none, mtu: 0, ethernet: false, open: Mutex::new(open) };
         let port = (1..=ports(context)).find_map(|port| Some((port, active(context, port)?)));
@@ -272,6 +281,12 @@ impl Domain {
         self.ethernet
     }
 
+    /// Whether the adapter executes atomic operations of peers.
+    pub(crate) fn has_atomics(&self) -> bool {
+        let attributes = self.lock().context.and_then(device_attributes);
+        attributes.is_some_and(|attributes| attributes.atomic_cap != sys::ibv_atomic_cap::IBV_ATOMIC_NONE)
+    }
+
     /// Lets the adapter read and write these bytes.
     ///
     /// # Errors
@@ -285,17 +300,28 @@ impl Domain {
         unsafe { self.register_with(start, bytes, access) }
     }
 
-    /// Lets peers with a reliable connection read and write these bytes, under the registration's
-    /// [`remote_key`](Registration::remote_key).
+    /// Lets peers with a reliable connection access these bytes, under the registration's
+    /// [`remote_key`](Registration::remote_key), by operations that `rights` has: reads, writes, atomics.
     ///
     /// # Errors
     /// The system refuses, or the domain is closed.
     ///
     /// # Safety
     /// The bytes stay mapped, and nobody has a reference to them, until the registration is dropped.
-    pub unsafe fn register_for_peers(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
+    pub unsafe fn register_for_peers(
+        self: &Arc<Self>,
+        start: NonNull<u8>,
+        bytes: usize,
+        rights: Rights,
+    ) -> io::Result<Registration> {
         use sys::ibv_access_flags as access;
-        let all = access::IBV_ACCESS_LOCAL_WRITE | access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ;
+        let flags = [
+            (Rights::READ, access::IBV_ACCESS_REMOTE_READ),
+            (Rights::WRITE, access::IBV_ACCESS_REMOTE_WRITE),
+            (Rights::ATOMIC, access::IBV_ACCESS_REMOTE_ATOMIC),
+        ];
+        let given = flags.into_iter().filter(|(right, _)| rights.contains(*right)).map(|(_, flag)| flag);
+        let all = given.fold(access::IBV_ACCESS_LOCAL_WRITE, |all, flag| all | flag);
         // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
         unsafe { self.register_with(start, bytes, all) }
     }
@@ -344,6 +370,10 @@ impl Domain {
         for queue in open.queues.drain() {
             // SAFETY: made by connections, taken once; its queue pairs are gone.
             unsafe { sys::ibv_destroy_cq(queue.as_ptr()) };
+        }
+        for queue in open.receives.drain() {
+            // SAFETY: made by connections, taken once; its queue pairs are gone.
+            unsafe { sys::ibv_destroy_srq(queue.as_ptr()) };
         }
         for region in open.regions.drain() {
             // SAFETY: registered by `register`, taken once.

@@ -14,10 +14,10 @@ use std::collections::hash_map::Entry;
 use unisono_core::device::Memory as _;
 use unisono_core::ids::PeerId;
 use unisono_core::rma::operation::RmaRequest;
-use unisono_core::rma::{RKey, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaStartError};
+use unisono_core::rma::{RKey, Rights, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaStartError};
 use unisono_core::span::Span;
 use unisono_verbs::raw::{Data, RemoteMemory};
-use unisono_verbs::rc::{RcAddress, RcCompletions, RcConnection, RcOperation, RcRequest};
+use unisono_verbs::rc::{RcAddress, RcCompletion, RcCompletions, RcConnection, RcOperation, RcOptions, RcRequest};
 use unisono_verbs::ud::{Domain, Registration};
 
 use super::Process;
@@ -76,7 +76,7 @@ pub(in crate::world) struct NativeAccess {
     exposed: HashMap<RKey, (Registration, NativeMemory)>,
     /// Memory of peers, and by how many windows and imports it is known.
     remote: HashMap<(PeerId, RKey), (NativeMemory, u32)>,
-    operations: HashMap<u64, NativeOperation>,
+    operations: HashMap<u32, NativeOperation>,
     /// Operations that failed, to be requested of their targets.
     failed: VecDeque<RmaCall>,
     inbox: Vec<(PeerId, ConnectionMessage)>,
@@ -117,7 +117,7 @@ impl NativeAccess {
     pub(super) unsafe fn expose(&mut self, key: RKey, memory: WindowMemory) {
         let Some(domain) = self.domain.as_ref().filter(|_| memory.bytes() > 0) else { return };
         // SAFETY: the caller promises that the memory stays mapped and unreferenced until it is concealed.
-        match unsafe { domain.register_for_peers(memory.start(), memory.bytes()) } {
+        match unsafe { domain.register_for_peers(memory.start(), memory.bytes(), Rights::READ | Rights::WRITE) } {
             Ok(registration) => {
                 let address = memory.start().expose_provenance().get() as u64;
                 let known = NativeMemory::new(address, registration.remote_key());
@@ -198,8 +198,11 @@ impl NativeAccess {
         let domain = domain?;
         let made = match completions {
             Some(completions) => RcConnection::new(completions, DEPTH, psn),
-            None => RcCompletions::new(domain, limit.saturating_mul(DEPTH))
-                .and_then(|made| RcConnection::new(completions.insert(made), DEPTH, psn)),
+            None => {
+                let options = RcOptions { operations: limit.saturating_mul(DEPTH), receives: 0, atomics: false };
+                RcCompletions::new(domain, &options)
+                    .and_then(|made| RcConnection::new(completions.insert(made), DEPTH, psn))
+            }
         };
         made.inspect_err(|error| tracing::warn!(%error, "cannot make a reliable connection")).ok()
     }
@@ -222,11 +225,11 @@ impl Process {
         let (regions, buffers) = (self.transport.regions.get_mut(), &mut self.transport.bounce_buffers);
         let (staged, local) = match (regions.key(span.region), operation) {
             (Some(_), _) => (None, span),
-            (None, RcOperation::Write) => return false,
             (None, RcOperation::Read) => match buffers.allocate(span.bytes as usize) {
                 Some((buffer, place)) => (Some((buffer, place)), place),
                 None => return false,
             },
+            (None, _) => return false,
         };
         let start = regions.address(local).and_then(|address| address.adjacent());
         let data = start.zip(regions.key(local.region)).map(|(start, key)| Data {
@@ -238,11 +241,11 @@ impl Process {
         let is_posted = data.is_some_and(|local| {
             // SAFETY: memory of a call, which its owner gives up, and a bounce buffer stay registered and are used by
             // nobody else until the call has ended.
-            unsafe { end.post(&RcRequest { operation, local, remote }, call.user.into()) }
+            unsafe { end.post(&RcRequest { operation, local, remote }, call.user) }.is_ok()
         });
         if is_posted {
             connections.record_posted(call.to);
-            operations.insert(call.user.into(), NativeOperation { call: *call, staged });
+            operations.insert(call.user, NativeOperation { call: *call, staged });
             *posted += 1;
         } else if let Some((buffer, _)) = staged {
             buffers.release(buffer);
@@ -262,13 +265,14 @@ impl Process {
         }
         while let Some(ended) = self.remote_access.native.completions.as_mut().and_then(RcCompletions::poll) {
             moved = true;
+            let RcCompletion::Operation { qpn, tag, result } = ended else { continue };
             let native = &mut self.remote_access.native;
-            native.connections.handle_completed(now, ended.qpn, ended.result.is_ok());
-            let Some(operation) = native.operations.remove(&ended.tag) else { continue };
-            if let Err(failure) = ended.result {
+            native.connections.handle_completed(now, qpn, result.is_ok());
+            let Some(operation) = native.operations.remove(&tag) else { continue };
+            if let Err(failure) = result {
                 tracing::debug!(?failure, rank = operation.call.to.0, "a native operation failed");
             }
-            self.end_native(operation, ended.result.is_ok());
+            self.end_native(operation, result.is_ok());
         }
         for (to, message) in core::mem::take(&mut self.remote_access.native.connections.outbox) {
             moved = true;
