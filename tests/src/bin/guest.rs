@@ -156,6 +156,12 @@ enum Check {
         #[arg(long)]
         rounds: u64,
     },
+    /// Operations over reliable connections, at their edges
+    RcOperations {
+        /// The link loses packets
+        #[arg(long)]
+        lossy: bool,
+    },
     /// An interface is removed
     Removal {
         /// That of the first adapter
@@ -257,6 +263,7 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         Check::Regions { bytes, rounds } => return regions(*bytes, *rounds),
         Check::AllToAll { bytes, rounds } => return all_to_all(*bytes, *rounds),
         Check::Broadcast { bytes, rounds } => return broadcast(*bytes, *rounds),
+        Check::RcOperations { lossy } => verbs::rc_operations(&all, *lossy)?,
         Check::Removal { interface } => {
             println!("closed after {} ms", verbs::removal(pair()?, interface)?.as_millis());
         }

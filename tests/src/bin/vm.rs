@@ -97,7 +97,7 @@ macro_rules! native_windows {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 33] = [
+const CHECKS: [Check; 34] = [
     check(
         "devices are up and reach each other",
         2,
@@ -193,6 +193,15 @@ const CHECKS: [Check; 33] = [
             ./unisono run -n 4 --device verbs --queues library --progress $progress -- ./unisono bench exchange --bytes 1M
         done
         ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
+    ),
+    check(
+        "operations over reliable connections",
+        4,
+        240,
+        "set -e
+        /host/guest rc-operations
+        for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        /host/guest rc-operations --lossy",
     ),
     check(
         "adapters access windows of other ranks",
