@@ -40,8 +40,8 @@ impl SharedReceives {
         // SAFETY: an open protection domain.
         let queue = NonNull::new(unsafe { sys::ibv_create_srq(pd.as_ptr(), &mut wanted) });
         let number = open.receives.insert(queue.ok_or_else(|| OpenError::last("ibv_create_srq"))?);
-        let mut made = Self { domain: Arc::clone(domain), number, length: u32::MAX };
-        // Adapters round lengths up: the queue is as long as it takes entries.
+        // Adapters round lengths up, and say so there: the queue is as long as it takes entries.
+        let mut made = Self { domain: Arc::clone(domain), number, length: wanted.attr.max_wr.max(receives) };
         made.length = made.fill(&open);
         Ok(made)
     }
