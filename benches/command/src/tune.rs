@@ -86,7 +86,7 @@ impl From<CarrierArg> for Carrier {
 /// Sizes to measure: from one to the next, few choices change.
 const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// A selected algorithm is good if it takes at most this part of the fastest one's time.
+/// A selected algorithm is good if it takes at most this many times as long as the fastest one.
 const GOOD: f64 = 1.1;
 
 /// Sizes to check a table at.
@@ -244,41 +244,36 @@ fn is_valid(wanted: Override, plan: &CollectiveSpec, carrier: Carrier) -> bool {
         || tuning.rdma(plan, false, carrier).is_some()
 }
 
+/// The selected and the fastest algorithm of each call that was measured, in the order of the calls.
+fn calls(measured: &[Candidate]) -> impl Iterator<Item = (&Candidate, &Candidate)> {
+    measured.iter().filter(|one| one.wanted.is_none()).filter_map(move |selected| {
+        let is_same =
+            |one: &&Candidate| (one.carrier, one.verb, one.bytes) == (selected.carrier, selected.verb, selected.bytes);
+        let fastest = measured.iter().filter(is_same).min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
+        Some((selected, fastest))
+    })
+}
+
 /// The table of the algorithms that are faster than the selected ones, where `sharing` ranks share a processor.
 fn table(ranks: u32, sharing: u64, measured: &[Candidate]) -> Result<TuningTable, Box<dyn Error>> {
     let ranks = NumberRange::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
     let mut lines = Vec::new();
     for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
-        let of_verb = || measured.iter().filter(|candidate| (candidate.carrier, candidate.verb) == (carrier, verb));
-        let mut sizes: Vec<u64> = of_verb().map(|candidate| candidate.bytes).collect();
-        sizes.dedup();
-        let faster = |bytes: u64| {
-            let of_size = || of_verb().filter(|candidate| candidate.bytes == bytes);
-            let selected = of_size().find(|candidate| candidate.wanted.is_none())?;
-            let best = of_size().min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
-            best.wanted.filter(|_| best.time_ns < selected.time_ns * FASTER)
+        let of_verb = calls(measured).filter(|(selected, _)| (selected.carrier, selected.verb) == (carrier, verb));
+        let faster = |(selected, fastest): (&Candidate, &Candidate)| {
+            (selected.bytes, fastest.wanted.filter(|_| fastest.time_ns < selected.time_ns * FASTER))
         };
-        let fastest: Vec<(u64, Option<Override>)> = sizes.into_iter().map(|bytes| (bytes, faster(bytes))).collect();
+        let fastest: Vec<(u64, Option<Override>)> = of_verb.map(faster).collect();
         lines.extend(lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &fastest));
     }
     Ok(TuningTable::new(lines)?)
 }
 
-/// How much slower the selected algorithms are than the fastest ones: a summary, and the calls that miss by more than
-/// 1.1, the worst first.
+/// How much slower the selected algorithms are than the fastest ones: a summary, and the calls whose selected one is not
+/// [`GOOD`], the worst first.
 fn regret(measured: &[Candidate]) -> String {
-    let mut calls: Vec<(f64, &Candidate, &Candidate)> = measured
-        .iter()
-        .filter(|one| one.wanted.is_none())
-        .filter_map(|selected| {
-            let is_same = |one: &&Candidate| {
-                (one.carrier, one.verb, one.bytes) == (selected.carrier, selected.verb, selected.bytes)
-            };
-            let all = measured.iter().filter(is_same);
-            let fastest = all.min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
-            Some((selected.time_ns / fastest.time_ns, selected, fastest))
-        })
-        .collect();
+    let mut calls: Vec<(f64, &Candidate, &Candidate)> =
+        calls(measured).map(|(selected, fastest)| (selected.time_ns / fastest.time_ns, selected, fastest)).collect();
     calls.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
     let missed = calls.iter().take_while(|(ratio, ..)| *ratio > GOOD).count();
     let part = 100.0 * (calls.len() - missed) as f64 / calls.len().max(1) as f64;
