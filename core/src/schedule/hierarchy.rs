@@ -98,10 +98,11 @@ impl<T: AsRef<[u32]> + AsMut<[u32]>> Hierarchy<T> {
             *word = rank;
         }
         // The lowest ranks of groups are kept where their starts will be.
+        let of = |grouping: usize, rank: u32| path(groupings, grouping, rank);
+        let is_same = |grouping: usize, a: u32, b: u32| of(grouping, a).eq(of(grouping, b));
         for (grouping, lowest) in starts.chunks_exact_mut(size).enumerate().take(groupings.len()) {
-            let of = |rank: u32| path(groupings, grouping, rank);
-            order.sort_unstable_by(|a, b| of(*a).cmp(of(*b)).then(a.cmp(b)));
-            write_lowest(order, |a, b| of(a).eq(of(b)), lowest);
+            order.sort_unstable_by(|a, b| of(grouping, *a).cmp(of(grouping, *b)).then(a.cmp(b)));
+            write_lowest(order, |a, b| is_same(grouping, a, b), lowest);
         }
         let lowest = |rank: u32| {
             let by_grouping = starts.chunks_exact(size).take(groupings.len()).rev();
@@ -111,8 +112,6 @@ impl<T: AsRef<[u32]> + AsMut<[u32]>> Hierarchy<T> {
         let is_contiguous = order.iter().zip(0..).all(|(rank, position)| *rank == position);
         let (mut starts, mut groups, mut before) = (starts.iter_mut(), [0_u32; GROUPINGS], ranks);
         for (grouping, count) in groups.iter_mut().enumerate().take(groupings.len()) {
-            let is_same =
-                |grouping: usize, a: u32, b: u32| path(groupings, grouping, a).eq(path(groupings, grouping, b));
             // The first ranks of what this grouping groups: ranks, or groups of the one before.
             let mut unit = None;
             let units = order.iter().copied().filter(|rank| {
