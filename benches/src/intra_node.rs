@@ -108,8 +108,8 @@ pub struct IntraNodeBench {
 }
 
 impl IntraNodeBench {
-    /// Builds unisono and installs the others below `place`; collectives get this input. Reports a library that cannot be installed, which then has
-    /// no figures.
+    /// Builds unisono and installs the others below `place`; collectives get this input. Reports a library that cannot
+    /// be installed, which then has no figures.
     ///
     /// # Errors
     /// unisono does not build.
