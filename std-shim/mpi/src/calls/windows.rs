@@ -263,7 +263,8 @@ pub(crate) unsafe fn win_shared_query<C: Count>(
             let start = part.map(|part| win.with(|window| Ok(address(window, &part)))).transpose()?.flatten();
             // Memory that this rank does not map has no bytes for it.
             let part = part.filter(|_| start.is_some()).unwrap_or(empty);
-            let start = start.unwrap_or_default();
+            // A rank without memory has no address.
+            let start = start.filter(|_| part.bytes > 0).unwrap_or_default();
             give(size, part.bytes as MPI_Aint)?;
             give(unit, C::of(part.unit).ok_or(MPI_ERR_VALUE_TOO_LARGE)?)?;
             give(base.cast::<*mut u8>(), start)

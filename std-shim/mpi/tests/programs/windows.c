@@ -99,6 +99,14 @@ static void shared(void)
     CHECK(got == node_size - 1);
     MPI_Win_fence(0, win);
     MPI_Win_free(&win);
+    /* A rank without memory has a unit, and no address. */
+    MPI_Aint parts[2] = {sizeof(int), 0};
+    CHECK(MPI_Win_allocate_shared(parts[node_rank % 2], sizeof(int), MPI_INFO_NULL, node, &own, &win) == MPI_SUCCESS);
+    for (int i = 0; i < node_size; i++) {
+        MPI_Win_shared_query(win, i, &bytes, &unit, &first);
+        CHECK(bytes == parts[i % 2] && (first == NULL) == i % 2 && unit == sizeof(int));
+    }
+    MPI_Win_free(&win);
     MPI_Comm_free(&node);
 }
 
