@@ -100,6 +100,12 @@ impl<T: Time, const N: usize> GroupTest<T, N> {
         self.members.contains(&Member::Answered)
     }
 
+    /// The members that have not joined or not answered yet.
+    pub fn awaited(&self) -> impl Iterator<Item = Rank> + '_ {
+        let is_awaited = |member: &Member| matches!(member, Member::Joining | Member::Joined);
+        (0..).map(Rank).zip(&self.members).filter(move |(_, member)| is_awaited(member)).map(|(rank, _)| rank)
+    }
+
     /// Nothing is expected of a member any more.
     pub fn handle_failed(&mut self, now: T::Instant, rank: Rank) {
         if let Some(member) = self.members.get_mut(rank.0 as usize) {
@@ -169,13 +175,13 @@ mod tests {
         test.handle_joined(0, Rank(0));
         test.handle_joined(0, Rank(1));
         assert!(test.state() == TestState::Joining && !test.poll_transmit() && test.poll_timeout().is_none());
-        assert!(!test.has_answers());
+        assert!(!test.has_answers() && test.awaited().eq([Rank(0), Rank(2)]));
         test.handle_joined(5, Rank(2));
         assert!(test.state() == TestState::Testing && test.poll_transmit() && !test.poll_transmit());
         test.handle_answer(6, Rank(2));
         test.handle_answer(6, Rank(2));
         assert_eq!(test.state(), TestState::Testing, "an answer from before it joined does not count");
-        assert!(test.has_answers());
+        assert!(test.has_answers() && test.awaited().eq([Rank(0)]));
         test.handle_answer(7, Rank(0));
         assert!(test.state() == TestState::Passed && test.poll_timeout().is_none());
         test.handle_refused(Rank(2));

@@ -46,6 +46,11 @@ impl PoolBody {
         Self::Released,
         Self::Taken,
     ];
+
+    /// Whether it comes from the root.
+    pub const fn is_of_root(self) -> bool {
+        matches!(self, Self::Make | Self::Probe | Self::Ready | Self::Withdraw)
+    }
 }
 
 /// A message about one group of a pool. [`PoolBody::Probe`] is a datagram to the group, which may get lost; the others

@@ -57,6 +57,8 @@ pub struct Receiver<const N: usize, const W: usize, const BITS: u32> {
     ack_edge: Psn<BITS>,
     /// A report is due in any case.
     must_report: bool,
+    /// The root, which this member does not acknowledge to, has probed the whole group, and wants a report.
+    must_answer: bool,
 }
 
 impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
@@ -77,6 +79,7 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
             reported: first,
             ack_edge: first,
             must_report: false,
+            must_answer: false,
         }
     }
 
@@ -185,8 +188,9 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         }
     }
 
-    /// Handles a probe: reports, with everything that is missing, and asks the members below that lag.
-    pub fn handle_probe(&mut self, probe: &Probe<BITS>) {
+    /// Handles a probe: reports, with everything that is missing, and asks the members below that lag. The root gets a
+    /// report, too, if it probes a member that acknowledges to another one, as it does when it tests the group.
+    pub fn handle_probe(&mut self, from: Rank, probe: &Probe<BITS>) {
         if self.state == State::Joining {
             self.state = State::Receiving;
             (self.delivered, self.edge, self.highest) = (probe.start, probe.start, probe.start);
@@ -197,6 +201,7 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
             self.extend(probe.next, false);
         }
         self.report_all();
+        self.must_answer |= from == self.members.topology().root && self.members.parent(self.own) != Some(from);
         if !mutant!("probe_ends") {
             self.members.probe(self.highest);
         }
@@ -231,6 +236,11 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         self.advance();
     }
 
+    /// The members below this one that have not acknowledged all that is known to have been sent.
+    pub fn lagging(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.members.lagging(self.highest)
+    }
+
     /// Whether it takes part: it is a founder, or was probed by the root.
     pub fn has_joined(&self) -> bool {
         self.state != State::Joining
@@ -254,6 +264,9 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         let root = self.members.topology().root;
         let parent = self.members.parent(self.own)?;
         let repairer = if matches!(self.members.topology().mode, AckMode::CoRoot { .. }) { parent } else { root };
+        if core::mem::take(&mut self.must_answer) {
+            return Some(self.report(root, false));
+        }
         if self.is_report_due() {
             (self.must_report, self.reported) = (false, self.edge);
             if !self.is_ahead(self.ack_edge, 0) {
@@ -287,5 +300,25 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         let below = if mutant!("acks_for_itself") { self.delivered } else { self.edge };
         let body = Body::Report(Report { own: self.delivered, below, missing });
         Request { to: Audience::Member(to), body, is_repair: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::multicast::Topology;
+
+    #[test]
+    fn a_probe_of_the_whole_group_is_answered_to_the_root_too() {
+        let topology = Topology { mode: AckMode::CoRoot { count: 1 }, founders: 4, root: Rank(0) };
+        let config = StreamConfig { topology, ack_every: 1, granularity: 1, max_interval: 1, deaf_sample: 0 };
+        let first = Psn::new(0);
+        let mut leaf = Receiver::<4, 2, 3>::new(config, Rank(3), first);
+        let probe = Probe { next: first, start: first };
+        for (from, answered) in [(0, &[0, 1][..]), (1, &[1])] {
+            leaf.handle_probe(Rank(from), &probe);
+            let to = core::iter::from_fn(|| leaf.poll_transmit()).map(|request| request.to);
+            assert!(to.eq(answered.iter().map(|rank| Audience::Member(Rank(*rank)))), "probed by {from}");
+        }
     }
 }

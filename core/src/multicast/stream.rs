@@ -206,7 +206,7 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
                 self.counters.reports = self.counters.reports.wrapping_add(1);
                 member.handle_report(parsed.sender, report);
             }
-            (Role::Member(member), Body::Probe(probe)) => member.handle_probe(probe),
+            (Role::Member(member), Body::Probe(probe)) => member.handle_probe(parsed.sender, probe),
             (Role::Member(_), Body::Segment(segment)) => {
                 return self.handle_segment(&parsed, segment, datagram.bytes());
             }
@@ -247,13 +247,13 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
         Some(Delivery { index: segment.index, bytes: segment.bytes, is_last: segment.is_last, payload })
     }
 
-    /// The members that have not acknowledged all that the root has sent, at the root.
+    /// The members that acknowledge to this one, and have not acknowledged all that is known to have been sent.
     pub fn lagging(&self) -> impl Iterator<Item = Rank> + '_ {
-        let root = match &self.role {
-            Role::Root(root) => Some(root),
-            Role::Member(_) => None,
+        let (root, member) = match &self.role {
+            Role::Root(root) => (Some(root), None),
+            Role::Member(member) => (None, Some(member)),
         };
-        root.into_iter().flat_map(Root::lagging)
+        root.into_iter().flat_map(Root::lagging).chain(member.into_iter().flat_map(Receiver::lagging))
     }
 
     /// The member whose valid report this datagram is: an answer to a [`group_probe`](Self::group_probe) as long as

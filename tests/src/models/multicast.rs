@@ -221,7 +221,7 @@ impl MulticastStream {
                     }
                 }
                 Body::Report(report) => member.machine.handle_report(Rank(from.into()), report),
-                Body::Probe(probe) => member.machine.handle_probe(probe),
+                Body::Probe(probe) => member.machine.handle_probe(Rank(from.into()), probe),
             }
         }
         to
