@@ -1,10 +1,12 @@
 //! The settings of a process of a job, or of the launcher, from `UNISONO_*` variables: the same names and values as the
 //! command-line options. An unknown name is an error, so that a mistyped variable is not silently ignored.
 
+mod acks;
 pub mod catalogue;
 mod choice;
 mod duration;
 mod eager_pool;
+mod groups;
 pub mod hierarchy;
 mod host_list;
 mod link_speed;
@@ -13,6 +15,7 @@ mod multicast;
 mod rails;
 pub mod tuning;
 
+pub use acks::{AcksChoice, AcksChoiceError};
 pub use choice::{
     ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
     QueuesChoice, SubgroupRule, Switch,
@@ -22,6 +25,7 @@ pub use duration::{
     WatchdogTimeout,
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
+pub use groups::{GroupsChoice, GroupsChoiceError};
 pub use hierarchy::{HierarchyChoice, HierarchyError, Nested, RankLocation, Subgroups};
 pub use link_speed::{LinkSpeed, LinkSpeedError};
 pub use location::{Location, LocationError, UnitCounts, own_location};
@@ -108,6 +112,10 @@ pub struct TransportSettings {
     pub unreachable: Option<UnreachableTimeout>,
     /// Where multicast groups are.
     pub multicast: MulticastChoice,
+    /// When they are made.
+    pub groups: GroupsChoice,
+    /// Who acknowledges multicasts to whom.
+    pub multicast_acks: AcksChoice,
     /// Whether a message that is received as another type than was sent is an error. `None`: no.
     pub check: Option<Switch>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
@@ -360,6 +368,12 @@ impl Settings {
             transport.unreachable.and_then(|unreachable| text("UNREACHABLE", &unreachable)),
             transport.check.and_then(|check| text("CHECK", &check)),
             if transport.multicast == MulticastChoice::Auto { None } else { text("MULTICAST", &transport.multicast) },
+            if transport.groups == GroupsChoice::Lazy { None } else { text("GROUPS", &transport.groups) },
+            if transport.multicast_acks == AcksChoice::Basic {
+                None
+            } else {
+                text("MULTICAST_ACKS", &transport.multicast_acks)
+            },
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
@@ -439,7 +453,8 @@ impl Settings {
     /// ```
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        let TransportSettings { device, progress, silence, grant, multicast, .. } = &self.transport;
+        let TransportSettings { device, progress, silence, grant, multicast, groups, multicast_acks, .. } =
+            &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();
         let grant = grant.map(|grant| grant.to_string()).unwrap_or_default();
         let (multicast, check) = (multicast.to_string(), if self.transport.checks_types() { "check" } else { "" });
@@ -450,6 +465,8 @@ impl Settings {
             &silence,
             &grant,
             &multicast,
+            &groups.to_string(),
+            &multicast_acks.to_string(),
             check,
         ];
         Digests { tuning, transport: transport.into_iter().fold(FNV_OFFSET, fnv) }
@@ -661,6 +678,8 @@ impl SettingsReader {
             "UNREACHABLE" => store(&mut transport.unreachable, value),
             "CHECK" => store(&mut transport.check, value),
             "MULTICAST" => replace(&mut transport.multicast, value),
+            "GROUPS" => replace(&mut transport.groups, value),
+            "MULTICAST_ACKS" => replace(&mut transport.multicast_acks, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use death::die_amid;
 use program::{command, expect, run};
-use unisono::collective::CollectiveError;
+use unisono::collective::{CollectiveError, SystemOperation};
 use unisono::raw::statistics;
 use unisono::{Communicator, Rank, World};
 
@@ -27,6 +27,8 @@ fn main() -> ExitCode {
         match env::args().nth(1).as_deref() {
             Some("equal") => equal(&world),
             Some("overlap") => overlap(&world),
+            Some("first") => broadcast(&world, 1, 0, LENGTHS[2]),
+            Some("ahead") => groups_ahead(&world),
             Some("return") => return_to_schedules(&world),
             Some("differ") => differ(&world),
             Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
@@ -38,6 +40,9 @@ fn main() -> ExitCode {
     program::run_tests(&[
         ("every_rank_gets_what_the_root_has", every_rank_gets_what_the_root_has),
         ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
+        ("a_root_waits_for_its_group_if_it_is_to", a_root_waits_for_its_group_if_it_is_to),
+        ("communicators_take_groups_that_were_made_ahead", communicators_take_groups_that_were_made_ahead),
+        ("acknowledgements_take_the_way_that_is_chosen", acknowledgements_take_the_way_that_is_chosen),
         ("it_is_selected_where_it_pays", it_is_selected_where_it_pays),
         ("schedules_return_when_the_network_stops_multicasts", schedules_return_when_the_network_stops_multicasts),
         ("broadcasts_overlap", broadcasts_overlap),
@@ -53,14 +58,18 @@ fn sent(options: &str, part: &str, code: i32, lines: &[&str]) -> u64 {
 
 /// The segments that the ranks of a job sent to groups in all.
 fn counted(options: &str, run: impl FnOnce(&str)) -> u64 {
+    let [sent] = counters(["sent"], options, run);
+    sent
+}
+
+/// Counters of multicasts, the sums over the ranks of a job.
+fn counters<const N: usize>(names: [&str; N], options: &str, run: impl FnOnce(&str)) -> [u64; N] {
     let file = tempfile::NamedTempFile::new().expect("a file");
     run(&format!("{options} --stats-file {}", file.path().display()));
     let text = std::fs::read_to_string(file.path()).expect("the statistics");
-    let of = |line: &str| -> u64 {
-        let line: serde_json::Value = serde_json::from_str(line).expect("an object");
-        line["multicast"]["sent"].as_u64().expect("a number")
-    };
-    text.lines().map(of).sum()
+    let ranks: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    names.map(|name| ranks.iter().map(|rank| rank["multicast"][name].as_u64().expect("a number")).sum())
 }
 
 fn every_rank_gets_what_the_root_has() {
@@ -83,6 +92,40 @@ fn a_group_that_cannot_be_used_changes_no_result() {
         "-n 3",
     ] {
         assert_eq!(sent(means, "equal", 0, &[]), 0, "{means}");
+    }
+}
+
+fn a_root_waits_for_its_group_if_it_is_to() {
+    for (policy, is_sent) in [("basic", true), ("lazy", false)] {
+        for means in ["-n 4 --device udp --loss 2%", "-n 6 --nodes 3"] {
+            let sent = sent(&format!("{means} --groups {policy}"), "first", 0, &[]);
+            assert_eq!(sent > 0, is_sent, "{means} {policy}: {sent} segments");
+        }
+    }
+    let unusable = sent("-n 4 --device udp --multicast ff15::7 --groups basic", "first", 0, &[]);
+    assert_eq!(unusable, 0, "a group that cannot be used is not waited for");
+}
+
+fn communicators_take_groups_that_were_made_ahead() {
+    for means in [
+        "-n 4 --device udp --groups pool:1",
+        "-n 5 --device udp --groups pool:3 --loss 3% --reorder 3%",
+        "-n 6 --nodes 3 --groups pool --progress thread",
+    ] {
+        let names = ["sent", "groups_taken"];
+        let job = |options: &str| expect(&run(&format!("{options} --broadcast multicast"), "ahead"), 0, &[]);
+        let [sent, taken] = counters(names, means, job);
+        assert!(taken >= u64::from(COMMUNICATORS) && sent > 50, "{means}: {taken} groups taken, {sent} segments");
+    }
+}
+
+fn acknowledgements_take_the_way_that_is_chosen() {
+    for (acks, has_copies) in [("co-root:1", true), ("tree:2", false), ("basic", false)] {
+        let means = format!("-n 6 --device udp --loss 3% --reorder 3% --multicast-acks {acks}");
+        let job = |options: &str| expect(&run(&format!("{options} --broadcast multicast"), "equal"), 0, &[]);
+        let [sent, copies] = counters(["sent", "co_root_copies"], &means, job);
+        assert!(sent > 100, "{acks}: by multicast");
+        assert_eq!(copies > 0, has_copies, "{acks}: {copies} copies to co-roots");
     }
 }
 
@@ -126,8 +169,15 @@ fn a_rank_that_calls_something_else_is_named() {
 
 fn survivors_name_the_dead_rank() {
     // Roots, leaders of nodes, and others.
+    let all_means = [
+        "--device udp --loss 1%",
+        "--nodes 2",
+        "--device udp --groups basic",
+        "--nodes 3 --groups pool",
+        "--device udp --multicast-acks co-root:2 --loss 1%",
+    ];
     for seed in 0..10 {
-        let means = ["--device udp --loss 1%", "--nodes 2"][seed % 2];
+        let means = all_means[seed % all_means.len()];
         let options = format!("-n 5 {means} --on-death tell");
         sent(&options, &format!("die {seed}"), 137, &["named"; 4]);
     }
@@ -166,6 +216,41 @@ fn equal(world: &World) {
     // The root leaves before the others have what it sent.
     thread::sleep(Duration::from_millis(if rank == 0 { 0 } else { 20 }));
     broadcast(world, 0, 0, 5_000);
+}
+
+/// Each of this number of communicators takes a group of the pool, more than there are at a time.
+const COMMUNICATORS: u32 = 12;
+
+/// Communicators of all ranks and of parts of them come and go, and use the groups that they take.
+fn groups_ahead(world: &World) {
+    let place = statistics().iter().position(|statistic| statistic.name == "multicast_groups_taken");
+    let place = place.expect("a statistic");
+    let taken = || world.raw_statistics().value(place).expect("a value");
+    let began = Instant::now();
+    let (mut round, mut made) = (0, 0);
+    while made < COMMUNICATORS {
+        let before = taken();
+        let (rank, size) = (world.rank().0, world.size());
+        let part = match round % 3 {
+            0 => world.duplicate().expect("a duplicate"),
+            1 => world.split_by_color_with_key(0, -(rank as i32)).expect("a part").expect("a member"),
+            _ => world.split_by_color(rank * 2 / size).expect("a part").expect("a member"),
+        };
+        round += 1;
+        let (own, mut all) = ([u32::from(taken() > before)], [0; 1]);
+        world.all_reduce_into(&own[..], &mut all[..], SystemOperation::sum()).expect("an allreduce");
+        // Where a part is alone, or on one node, it takes none.
+        made += u32::from(all[0] > 0);
+        for call in 0..if all[0] > 0 { 6 } else { 1 } {
+            broadcast(&part, part.size() - 1, call, LENGTHS[call as usize % 4]);
+            if call == 0 {
+                // The members have reported by then that they take part, as a rule.
+                part.barrier().expect("a barrier");
+            }
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "{made} of {COMMUNICATORS} after {round} rounds");
+        // The root leaves before the others have what it sent.
+    }
 }
 
 /// The root sends by multicast until its multicasts reach nobody any more, and by schedules from then on.

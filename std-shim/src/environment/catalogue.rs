@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 67] = [
+pub const VARIABLES: [Variable; 69] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -76,6 +76,8 @@ pub const VARIABLES: [Variable; 67] = [
     own(Topic::Failures, "UNREACHABLE", "Time without an answer after which a rank counts as failed."),
     common(Topic::Transport, "CHECK", "Whether messages are checked for the type of their elements: on or off."),
     common(Topic::Transport, "MULTICAST", "The multicast groups of collectives."),
+    common(Topic::Transport, "GROUPS", "When multicast groups are made: basic, lazy or pool."),
+    common(Topic::Transport, "MULTICAST_ACKS", "Who acknowledges multicasts to whom: basic, tree or co-root."),
     own(Topic::Launcher, "PIN", "Whether ranks are pinned to processors."),
     own(Topic::Launcher, "TAG_OUTPUT", "Whether lines of output name their rank."),
     own(Topic::Launcher, "RSH", "The command that starts processes on other hosts."),

@@ -15,7 +15,7 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
-use crate::environment::{DeviceChoice, Integrity, Settings};
+use crate::environment::{DeviceChoice, GroupsChoice, Integrity, Settings, TransportSettings};
 use unisono_bootstrap::PeerRecord;
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_udp::{BindError, GroupAddress, Options, Path, Udp, UdpCounters};
@@ -91,9 +91,7 @@ impl DatagramTransport {
         let (local, further) = locals.split_first().unwrap_or((&IpAddr::V4(Ipv4Addr::LOCALHOST), &[]));
         let faults = transport.faults;
         let mut options = Options { faults, further_rails: further.to_vec(), ..Options::new(*local, size) };
-        if transport.multicast.is_on() {
-            options.groups = GROUPS_MAX;
-        }
+        options.groups = groups_of(transport);
         options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
         if let Some(gso) = transport.gso {
             options.gso = gso.is_on();
@@ -454,6 +452,15 @@ impl Device for DatagramTransport {
     }
 }
 
+/// The groups that a device can be a member of: those of communicators, and those of the pool.
+const fn groups_of(transport: &TransportSettings) -> u16 {
+    match (transport.multicast.is_on(), transport.groups.pool()) {
+        (false, _) => 0,
+        (true, 0) => GROUPS_MAX,
+        (true, _) => GROUPS_MAX.saturating_add(GroupsChoice::POOL_MAX as u16),
+    }
+}
+
 /// Opens the adapter of this rank: the ranks of a node share its adapters evenly.
 #[cfg(feature = "verbs")]
 fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, OpenError> {
@@ -464,7 +471,7 @@ fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, OpenErro
     let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
     let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
     let queues = settings.transport.queues.unwrap_or_default().into();
-    let groups = if settings.transport.multicast.is_on() { GROUPS_MAX } else { 0 };
+    let groups = groups_of(&settings.transport);
     let options = ud::UdOptions { queues, groups, ..ud::UdOptions::new(size, queue_key(settings)) };
     let device = ud::Ud::new(&domain, &options)?;
     if let Some(error) = device.refused() {

@@ -12,6 +12,7 @@ mod datagrams;
 pub(super) mod deferred_work;
 pub(super) mod dispatch;
 pub(super) mod failure_detection;
+mod group_pool;
 mod hang_reports;
 pub(super) mod message_table;
 pub(super) mod messages;
@@ -186,7 +187,7 @@ impl Process {
         }
         process.remote_access.native = NativeAccess::new(&process.datagrams.device, settings.transport.rc_limit());
         process.membership = Some(membership);
-        process.set_groups(groups);
+        process.set_groups(groups, &settings.transport);
         Ok(process)
     }
 

@@ -48,6 +48,8 @@ pub struct Snapshot {
     waiting: [u64; 2],
     pub(super) counters: Counters,
     streams: StreamCounters,
+    /// Groups that communicators took from the pool.
+    groups_taken: u64,
     trees: TreeCounters,
     native: [u64; 2],
     blocks_written: u64,
@@ -97,13 +99,34 @@ impl Snapshot {
             ("System calls that received.", "receive_calls", calls[1]),
         ];
         more.into_iter().for_each(|(about, name, value)| each((Datagrams, about, name, &[""], &[value])));
-        let StreamCounters { repaired, repaired_all, probes, reports_sent, placed, foreign, .. } = streams;
+        let StreamCounters { co_root_copies, repaired, repaired_all, probes, reports_sent, placed, foreign, .. } =
+            streams;
         each((
             Multicast,
-            "Segments of multicast broadcasts.",
+            "Segments of multicast broadcasts, and groups that communicators took from the pool.",
             "multicast_",
-            &["sent", "placed", "repaired", "repaired_all", "probes", "reports", "foreign"],
-            &[streams.sent, placed, repaired, repaired_all, probes, reports_sent, foreign],
+            &[
+                "sent",
+                "co_root_copies",
+                "placed",
+                "repaired",
+                "repaired_all",
+                "probes",
+                "reports",
+                "foreign",
+                "groups_taken",
+            ],
+            &[
+                streams.sent,
+                co_root_copies,
+                placed,
+                repaired,
+                repaired_all,
+                probes,
+                reports_sent,
+                foreign,
+                self.groups_taken,
+            ],
         ));
         each((
             Multicast,
@@ -160,6 +183,7 @@ impl World {
             waiting: process.messenger.matching().waiting_counts().map(u64::from),
             counters: process.datagrams.counters,
             streams: process.stream_counters(),
+            groups_taken: process.groups_taken(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
             blocks_written: process.remote_access.blocks_written,

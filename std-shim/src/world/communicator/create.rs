@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
+use unisono_core::multicast::{Offer, SlotSet};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Communicator, ContextLease};
@@ -69,6 +70,8 @@ pub(super) struct Proposal {
     generation: u64,
     /// Communicator slots of the nodes' memory that are free.
     slots: u64,
+    /// Multicast groups that were made ahead and may be taken.
+    groups: u64,
     settings: u64,
     /// The rank whose settings these are.
     proposer: u64,
@@ -104,6 +107,7 @@ impl Proposal {
         both.is_exclusive &= second.is_exclusive;
         both.shares_node &= second.shares_node;
         both.slots &= second.slots;
+        both.groups &= second.groups;
         both.generation = first.generation.max(second.generation);
         both.differs = first.differs.min(second.differs);
         if first.settings != second.settings {
@@ -130,11 +134,32 @@ pub(super) struct ReservedContext<'c> {
     parent: &'c Communicator,
     /// Whether the other members know that this rank is not a member of the new communicator.
     is_known: bool,
+    /// The multicast groups that this rank offers, and those that all members offer.
+    groups: Option<(Offer, SlotSet)>,
+}
+
+impl ReservedContext<'_> {
+    /// Whether all members offer a group. Equal at all of them.
+    fn has_groups(&self) -> bool {
+        self.groups.as_ref().is_some_and(|(_, agreed)| *agreed != SlotSet::EMPTY)
+    }
+
+    /// Takes a multicast group for the communicator of this rank, the `own`-th of those that the call makes, if one is
+    /// left.
+    fn take_group(&mut self, communicators: u32, own: Option<u32>) {
+        if let Some((offer, agreed)) = self.groups.take() {
+            self.agreed.group = self.parent.shared.lock().take_group(offer, agreed, communicators, own);
+        }
+    }
 }
 
 impl Drop for ReservedContext<'_> {
     fn drop(&mut self) {
-        self.parent.shared.lock().unreserve(&self.agreed, &self.parent.members, self.is_known);
+        let mut process = self.parent.shared.lock();
+        if let Some((offer, _)) = self.groups.take() {
+            process.decline_groups(offer);
+        }
+        process.unreserve(&self.agreed, &self.parent.members, self.is_known);
     }
 }
 
@@ -174,7 +199,9 @@ impl Communicator {
     /// # Errors
     /// [`CreateError`], as of all the calls below.
     pub fn duplicate(&self) -> Result<Self, CreateError> {
-        let reserved = self.agree_on_context()?;
+        let mut reserved = self.agree_on_context()?;
+        let needs_group = self.needs_group(&reserved.agreed, &self.members);
+        reserved.take_group(needs_group.into(), needs_group.then_some(0));
         let made = self.open(reserved.agreed, self.members.clone(), self.rank);
         self.copy_attributes_to(&made);
         Ok(made)
@@ -281,6 +308,18 @@ impl Communicator {
         let own = [[color.map_or(0, |color| color + 1), u64::from(key.abs_diff(i32::MIN))]];
         self.uncounted(|| self.all_gather_into(&own, &mut said))?;
         reserved.is_known = true;
+        if reserved.has_groups() {
+            let members_of = |color: u64| {
+                let ranks = (0..).zip(&said).filter(|(_, [other, _])| *other == color).map(|(rank, _)| Rank(rank));
+                Group::of(ranks.filter_map(|rank| self.members.world_rank(rank)).collect())
+            };
+            let mut colors: Vec<u64> = said.iter().map(|[color, _]| *color).filter(|color| *color != 0).collect();
+            colors.sort_unstable();
+            colors.dedup();
+            colors.retain(|color| self.needs_group(&reserved.agreed, &members_of(*color)));
+            let place = color.and_then(|color| colors.iter().position(|other| *other == color + 1));
+            reserved.take_group(colors.len() as u32, place.map(|place| place as u32));
+        }
         let Some(color) = color else { return Ok(None) };
         let mut own: Vec<(u64, u32)> =
             (0..).zip(&said).filter_map(|(rank, [other, key])| (*other == color + 1).then_some((*key, rank))).collect();
@@ -307,20 +346,32 @@ impl Communicator {
     #[doc(alias = "create")]
     pub fn split_by_subgroup_collective(&self, group: &Group) -> Result<Option<Self>, CreateError> {
         let mut reserved = self.agree_on_context()?;
-        let mut said = vec![0; self.size as usize];
-        self.uncounted(|| self.all_gather_into(&[digest(group)], &mut said))?;
         let own = self.members.world_rank(self.rank).and_then(|own| group.number(own));
+        let needs_group = own.is_some() && self.needs_group(&reserved.agreed, group);
+        let (own_digest, mut said) = (digest(group), vec![[0; 2]; self.size as usize]);
+        self.uncounted(|| self.all_gather_into(&[[own_digest, needs_group.into()]], &mut said))?;
         reserved.is_known = own.is_none();
+        let mut takers: Vec<u64> = said.iter().filter(|[_, needs]| *needs != 0).map(|[digest, _]| *digest).collect();
+        takers.sort_unstable();
+        takers.dedup();
+        let place = takers.iter().position(|taker| needs_group && *taker == own_digest);
         if own.is_none() {
+            reserved.take_group(takers.len() as u32, None);
             return Ok(None);
         }
         for rank in group.iter() {
             let number = self.members.number(rank).ok_or(CreateError::NotMember(rank))?;
-            if said.get(number.0 as usize) != Some(&digest(group)) {
+            if said.get(number.0 as usize).map(|[digest, _]| *digest) != Some(own_digest) {
                 return Err(CreateError::Disagrees(number));
             }
         }
+        reserved.take_group(takers.len() as u32, place.map(|place| place as u32));
         Ok(self.open_for(&reserved, group.clone()))
+    }
+
+    /// Whether multicasts can reach other nodes of a communicator of these ranks.
+    fn needs_group(&self, agreed: &AgreedContext, members: &Group) -> bool {
+        members.size() > 1 && !(agreed.shares_node && self.shared.lock().are_on_one_node(members))
     }
 
     /// Agrees with all members on a context that is free everywhere.
@@ -344,9 +395,10 @@ impl Communicator {
     fn reserve_alone(&self) -> Result<ReservedContext<'_>, CreateError> {
         let mut process = self.shared.lock();
         let (context, generation) = process.collectives.free_context().ok_or(CreateError::NoContext)?;
-        let agreed = AgreedContext { context, generation, shares_node: process.shares_its_node(), slot: None };
+        let agreed =
+            AgreedContext { context, generation, shares_node: process.shares_its_node(), slot: None, group: None };
         process.reserve(&agreed);
-        Ok(ReservedContext { agreed, parent: self, is_known: true })
+        Ok(ReservedContext { agreed, parent: self, is_known: true, groups: None })
     }
 
     /// Agrees on a context that is free at all processes whose proposals `reduce` combines; `is_foreign`: they are not
@@ -359,6 +411,7 @@ impl Communicator {
         mut reduce: impl FnMut(&mut Proposal) -> Result<(), CollectiveError>,
     ) -> Result<ReservedContext<'_>, CreateError> {
         let mut round = Round::First;
+        let mut groups = if takes_slot { self.shared.lock().offer_groups() } else { None };
         loop {
             let mut process = self.shared.lock();
             let offered = process.collectives.offer_contexts(order, round, takes_slot);
@@ -371,6 +424,7 @@ impl Communicator {
                 shares_node: shares_node.into(),
                 generation: offered.generation.into(),
                 slots: offered.slots,
+                groups: groups.as_ref().map_or(0, |offer| offer.slots().0.into()),
                 settings,
                 proposer: proposer.0.into(),
                 differs: NOBODY,
@@ -390,14 +444,21 @@ impl Communicator {
             let agreed = found.unwrap_or(Err(CreateError::NoContext)).map(|context| {
                 let generation = terms.generation as u32;
                 let room = first_slot(terms.slots, generation);
-                let agreed = AgreedContext { context, generation, shares_node: terms.shares_node != 0, slot: room };
+                let shares_node = terms.shares_node != 0;
+                let agreed = AgreedContext { context, generation, shares_node, slot: room, group: None };
                 process.reserve(&agreed);
                 agreed
             });
             let is_made = !matches!(agreed, Err(CreateError::Collective(_)));
             process.collectives.withdraw_offer(order, &offered, true, is_made);
+            if agreed.is_err()
+                && let Some(offer) = groups.take()
+            {
+                process.decline_groups(offer);
+            }
             drop(process);
-            return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false });
+            let groups = groups.map(|offer| (offer, SlotSet(terms.groups as u32)));
+            return agreed.map(|agreed| ReservedContext { agreed, parent: self, is_known: false, groups });
         }
     }
 
@@ -408,12 +469,13 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
-        let AgreedContext { context, generation, shares_node, slot: room } = agreed;
+        let AgreedContext { context, generation, shares_node, slot: room, group } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
         let on_node = room.and_then(|room| process.open_slot(context, room, rank));
+        process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);
         tracing::debug!(context, in_room = on_node.is_some(), "communicator");
@@ -457,6 +519,7 @@ mod tests {
             shares_node,
             generation,
             slots: rooms,
+            groups: 0b100 | rank,
             settings,
             proposer: rank,
             differs: NOBODY,
@@ -468,6 +531,7 @@ mod tests {
         let [a, b, c] = [terms(0, 0b1110, 7), terms(1, 0b0110, 7), terms(2, 0b1100, 7)];
         let all = a.combine(&b).combine(&c);
         assert_eq!((all.lowest_free(), all.shares_node, all.generation, all.differs), (Some(66), 0, 10, NOBODY));
+        assert_eq!(all.groups, 0b100);
         assert_eq!(first_slot(all.slots, 10), Some(CommunicatorSlot { number: 1, generation: 10 }));
         assert_eq!(first_slot(0, 10), None);
         assert_eq!(all, c.combine(&b.combine(&a)));

@@ -164,7 +164,13 @@ impl Communicator {
             let is_over = next.is_none() || !matches!(found, Ok((None, ..)));
             let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
                 let (generation, room) = (*generation, first_slot(flags >> SLOTS_SHIFT, *generation));
-                Some(AgreedContext { context: (*context)?, generation, shares_node: flags & 2 != 0, slot: room })
+                Some(AgreedContext {
+                    context: (*context)?,
+                    generation,
+                    shares_node: flags & 2 != 0,
+                    slot: room,
+                    group: None,
+                })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
             process.collectives.withdraw_offer(order, &offered, is_over, is_made);

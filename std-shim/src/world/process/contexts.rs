@@ -56,6 +56,13 @@ impl Process {
         self.collectives.open((context, generation), members, is_intra_node, subgroups);
     }
 
+    /// A new communicator has taken a multicast group of the pool, by its slot there.
+    pub(in crate::world) fn set_group(&mut self, context: u32, group: Option<u8>) {
+        if let Some(of) = self.collectives.contexts.get_mut(context) {
+            of.group = group;
+        }
+    }
+
     /// Revokes a new communicator if a member's revocation arrived before it was opened.
     pub(in crate::world) fn apply_early_revocation(&mut self, context: u32) {
         if self.collectives.contexts.take_early_revocation(context) {
@@ -166,6 +173,12 @@ impl Process {
     pub(in crate::world) fn free_context(&mut self, context: u32) {
         if let Some((slot, members)) = self.collectives.contexts.free(context) {
             self.collectives.communicator_slots.free(slot, &members);
+        }
+        let multicast = &mut self.collectives.multicast;
+        let group = self.collectives.contexts.get_mut(context).and_then(|of| of.group.take());
+        if let (Some(slot), Some(pool)) = (group, &mut multicast.pool) {
+            pool.freed.push((context, slot));
+            (multicast.has_work, self.collectives.work.has_work) = (true, true);
         }
         self.collectives.trees.end(|of| of == context);
         let now = self.now();

@@ -6,12 +6,15 @@
 
 use unisono_core::device::{Device as _, DeviceQueue, GroupError, Token as _};
 use unisono_core::ids::{GroupId, PeerId, Rank as Member};
-use unisono_core::multicast::{GroupMember, StreamCounters, TestState};
+use unisono_core::multicast::{GroupMember, SlotSet, StreamCounters, TestState};
 
 use super::Process;
 use crate::environment::tuning::MULTICAST_MEMBERS_MAX;
+use crate::environment::{AcksChoice, TransportSettings};
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
 use crate::world::collective::engine::group_names::GroupNames;
+use crate::world::collective::engine::job_pool::{JobPool, group_number};
+use crate::world::collective::engine::multicast_streams::GROUPS_MAX;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
     GroupStream, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
@@ -23,13 +26,25 @@ use unisono_bootstrap::{Membership, Rank};
 
 impl Process {
     /// The groups of the job have these names.
-    pub(in crate::world) fn set_groups(&mut self, names: Option<GroupNames>) {
-        self.collectives.multicast.names = names.filter(|_| self.datagrams.device.limits().groups > 0);
+    pub(in crate::world) fn set_groups(&mut self, names: Option<GroupNames>, settings: &TransportSettings) {
+        let is_single_node = self.is_single_node();
+        let multicast = &mut self.collectives.multicast;
+        multicast.names = names.filter(|_| self.datagrams.device.limits().groups > 0);
+        (multicast.groups, multicast.acks) = (settings.groups, settings.multicast_acks);
+        let incarnation = self.membership.as_ref().and_then(|all| all.table().first()).map(|root| root.incarnation);
+        if let (Some(names), Some(incarnation)) = (&multicast.names, incarnation) {
+            let ranks = (self.rank.0, self.size);
+            let groups = if is_single_node { 0 } else { settings.groups.pool() };
+            multicast.pool = JobPool::new(self.transport.now, ranks, groups, names, incarnation);
+            multicast.has_work = multicast.pool.is_some();
+        }
     }
 
     /// Whether the device is a member of groups, whose arrivals wake a thread in a call alone.
-    pub(in crate::world) const fn uses_groups(&self) -> bool {
-        !self.collectives.multicast.joined.is_empty()
+    pub(in crate::world) fn uses_groups(&self) -> bool {
+        let multicast = &self.collectives.multicast;
+        let has_taken = |pool: &JobPool| pool.member.taken() != SlotSet::EMPTY;
+        !multicast.joined.is_empty() || multicast.pool.as_ref().is_some_and(has_taken)
     }
 
     /// The counters of the releases of all trees.
@@ -58,7 +73,8 @@ impl Process {
         };
         let number = |rank: Rank| members.number(rank).map(|number| Member(number.0));
         let (root, own) = (number(of.members.world_rank(Rank(caller.0))?)?, number(self.rank)?);
-        let name = StreamName { context, generation: of.generation, caller, members, root, own };
+        let (generation, group) = (of.generation, of.group.map_or(context, group_number));
+        let name = StreamName { context, generation, group, caller, members, root, own };
         let is_filtered = own == root && self.collectives.multicast.is_filtered;
         let stream = if is_filtered { None } else { self.make_stream(&name) };
         let is_usable = stream.is_some();
@@ -82,8 +98,8 @@ impl Process {
         let bytes = WINDOW.saturating_mul(segment_bytes(&limits) as usize);
         let CollectiveTable { multicast, scratch, .. } = &mut self.collectives;
         let ring = scratch.allocate(bytes, self.transport.regions.get_mut())?;
-        let key = multicast.names.as_ref()?.key(name.context, name.generation, name.caller);
-        Some(GroupStream::new(name, key, members, &limits, ring))
+        let key = multicast.names.as_ref()?.key(name);
+        Some(GroupStream::new(name, key, members, (&limits, multicast.acks.mode()), ring))
     }
 
     /// The members of a group, as datagrams name them. `None`: one of them is unknown.
@@ -104,16 +120,19 @@ impl Process {
         mtus.chain([own]).min().unwrap_or(own).saturating_sub(own.saturating_sub(limits.mtu))
     }
 
-    /// Makes the device a member of a communicator's group.
-    pub(super) fn join_group(&mut self, context: u32) -> Option<()> {
+    /// Makes the device a member of a communicator's group, unless it is one since the group was made for the pool.
+    pub(super) fn join_group(&mut self, context: u32) -> Option<GroupId> {
         let Self { collectives, datagrams, .. } = self;
         let multicast = &mut collectives.multicast;
-        let address = multicast.names.as_ref()?.address(context);
-        if multicast.joined.contains(&context) {
-            return Some(());
+        if let Some(slot) = collectives.contexts.get(context).and_then(|of| of.group) {
+            return Some(GroupId(group_number(slot)));
         }
-        let group = GroupId(context);
-        let mut joined = datagrams.device.join_at(group, address);
+        let (group, address) = (GroupId(context), multicast.names.as_ref()?.address(context));
+        if multicast.joined.contains(&context) {
+            return Some(group);
+        }
+        let is_full = multicast.joined.len() >= usize::from(GROUPS_MAX);
+        let mut joined = if is_full { Err(GroupError::Full) } else { datagrams.device.join_at(group, address) };
         if joined == Err(GroupError::Full)
             && let Some(unused) = multicast.unused_group()
         {
@@ -122,7 +141,7 @@ impl Process {
         }
         joined.inspect_err(|error| tracing::debug!(%error, "multicast is not used")).ok()?;
         self.collectives.multicast.joined.push(context);
-        Some(())
+        Some(group)
     }
 
     /// A rank of the communicator that a call with this root needs, and that takes no more part.
@@ -163,6 +182,10 @@ impl Process {
 
     pub(super) fn handle_group_message(&mut self, now: u64, from: PeerId, message: GroupMessage) {
         let context = message.context;
+        if message.body == GroupBody::Left {
+            // Of an earlier communicator, too.
+            return self.handle_left(now, from, message);
+        }
         let Some(of) = self.collectives.contexts.get(context) else {
             if self.collectives.contexts.is_expecting(context) {
                 // Until the communicator is opened here.
@@ -170,9 +193,6 @@ impl Process {
             }
             return;
         };
-        if message.body == GroupBody::Left {
-            return self.handle_left(now, from, message);
-        }
         if !message.is_of(of.generation) {
             return;
         }
@@ -186,6 +206,10 @@ impl Process {
         let own = of.members.number(self.rank).map(|rank| Member(rank.0));
         let is_of_root = matches!(message.body, GroupBody::Scheduled(_) | GroupBody::AlwaysScheduled);
         let Some(root) = (if is_of_root { Some(member) } else { own }) else { return };
+        if of.is_freed() && self.collectives.multicast.find(context, root).is_none() {
+            // Nothing is called here any more.
+            return;
+        }
         let Some(i) = self.open_stream(now, context, root) else { return };
         let Some(of) = self.collectives.multicast.streams.get_mut(i) else { return };
         let number = of.member(from);
@@ -194,6 +218,9 @@ impl Process {
             (Part::Member { is_always_scheduled, .. }, GroupBody::AlwaysScheduled) => *is_always_scheduled = true,
             (Part::Root { test, .. }, GroupBody::Joined) => {
                 number.into_iter().for_each(|number| test.handle_joined(now, number));
+                if of.name.is_tested() {
+                    number.into_iter().for_each(|number| test.handle_answer(now, number));
+                }
             }
             (Part::Root { test, .. }, GroupBody::Refused) => {
                 number.into_iter().for_each(|number| test.handle_refused(number));
@@ -207,14 +234,11 @@ impl Process {
         }
     }
 
-    /// A member of an earlier communicator, or of this one, takes no more part in this rank's stream.
+    /// A member of an earlier communicator, or of this one, takes no more part in the streams of other roots.
     fn handle_left(&mut self, now: u64, from: PeerId, message: GroupMessage) {
         for of in &mut self.collectives.multicast.streams {
             let is_its = of.name.context == message.context && message.is_of(of.name.generation);
-            if is_its
-                && of.name.own == of.name.root
-                && let Some(member) = of.member(from)
-            {
+            if is_its && let Some(member) = of.member(from).filter(|member| *member != of.name.root) {
                 if let Some(stream) = &mut of.stream {
                     stream.machine.handle_failed(now, member);
                 }
@@ -247,6 +271,26 @@ impl Process {
         {
             token.post(&transmit, None);
             device.flush(DeviceQueue::Polled);
+        }
+    }
+
+    /// Decides the calls that have waited until their group was tested.
+    pub(super) fn decide_untested(&mut self, i: usize) {
+        let Some(RootedStream { part: Part::Root { test, untested, .. }, .. }) =
+            self.collectives.multicast.streams.get_mut(i)
+        else {
+            return;
+        };
+        let state = test.state();
+        if matches!(state, TestState::Joining | TestState::Testing) {
+            return;
+        }
+        for collective in core::mem::take(untested) {
+            if state == TestState::Passed {
+                self.send_by_multicast(i, collective);
+            } else {
+                self.collectives.schedule_undecided(collective);
+            }
         }
     }
 
@@ -296,7 +340,8 @@ impl Process {
         multicast.joined.retain(|other| *other != context);
     }
 
-    /// Drops a stream that is over here, and reports that to its root.
+    /// Drops a stream that is over here, and reports that to its root and, if they may wait for acknowledgements of this
+    /// rank, to the other members.
     pub(super) fn drop_stream(&mut self, of: RootedStream) {
         let Some(stream) = of.stream.as_ref() else { return };
         self.release_ring(stream.ring);
@@ -304,8 +349,14 @@ impl Process {
             return;
         }
         let message = GroupMessage { context: of.name.context, generation: of.name.generation, body: GroupBody::Left };
-        if let Some(root) = of.peer(of.name.root).filter(|root| !self.collectives.failed.contains(root)) {
-            self.send_control(root, &message.encode());
+        let only_root = self.collectives.multicast.acks == AcksChoice::Basic;
+        let awaiting = (0..of.name.members.size()).map(Member).filter(|member| *member != of.name.own);
+        let awaiting = awaiting.filter(|member| !only_root || *member == of.name.root);
+        let peers: Vec<PeerId> = awaiting.filter_map(|member| of.peer(member)).collect();
+        for peer in peers {
+            if !self.collectives.failed.contains(&peer) {
+                self.send_control(peer, &message.encode());
+            }
         }
     }
 }

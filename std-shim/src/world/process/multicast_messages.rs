@@ -1,12 +1,12 @@
 //! Broadcasts by multicast: how calls and streams exchange their bytes.
 //!
-//! Until the root has tested the group it notifies the members of each call that a schedule executes it, and once the
-//! test has failed, or multicasts do not reach a member any more, of all calls at once. A member does nothing in a call
-//! before it receives that, or the call's first segment: no rank guesses.
+//! Until the root has tested the group, its calls wait, or it notifies the members of each that a schedule executes it,
+//! as the policy says; once the test has failed, or multicasts do not reach a member any more, of all calls at once. A
+//! member does nothing in a call before it receives that, or the call's first segment: no rank guesses.
 
 use unisono_core::collective::FailureCause;
 use unisono_core::device::{Device as _, DeviceQueue, Memory as _, Token as _};
-use unisono_core::multicast::{Delivery, TestState};
+use unisono_core::multicast::{BroadcastPath, Delivery};
 use unisono_core::span::{Region, Span as Bytes};
 
 use super::{POLL_BUDGET, Process};
@@ -50,22 +50,29 @@ impl Process {
         let Some(i) = self.open_stream(now, context, root) else { return false };
         let CollectiveTable { multicast, active, .. } = &mut self.collectives;
         multicast.has_work = true;
+        let policy = multicast.groups.policy();
         let Some(of) = multicast.streams.get_mut(i) else { return false };
         let call = active.get_mut(collective as usize).and_then(Option::as_mut);
         let Some(call) = call.and_then(|running| running.executor.multicast_mut()) else { return false };
         let is_deaf = of.is_deaf();
         match &mut of.part {
             Part::Root { deferred, .. } if is_deaf => deferred.push(collective),
-            Part::Root { test, sends, .. } if test.state() == TestState::Passed => {
-                call.stage = MulticastStage::Sending;
-                sends.push_back(collective);
-            }
-            Part::Root { has_reported, .. } => {
-                call.stage = MulticastStage::Scheduled;
-                if !*has_reported {
-                    self.notify_members(i, GroupBody::Scheduled(sequence));
+            Part::Root { test, has_reported, untested, .. } => match policy.path(test.state()) {
+                BroadcastPath::Multicast => self.send_by_multicast(i, collective),
+                BroadcastPath::Wait => {
+                    untested.push(collective);
+                    if untested.len() == 1 {
+                        // No earlier call waits: the members only learn that they are to join.
+                        self.notify_members(i, GroupBody::Scheduled(sequence.wrapping_sub(1)));
+                    }
                 }
-            }
+                BroadcastPath::Schedule => {
+                    call.stage = MulticastStage::Scheduled;
+                    if !*has_reported {
+                        self.notify_members(i, GroupBody::Scheduled(sequence));
+                    }
+                }
+            },
             Part::Member { undecided, .. } => undecided.push(collective),
         }
         if !is_root {
@@ -82,6 +89,18 @@ impl Process {
             call.abort(gone, FailureCause::Missing);
         }
         true
+    }
+
+    /// Queues the segments of a call of this root.
+    pub(super) fn send_by_multicast(&mut self, i: usize, collective: u32) {
+        let CollectiveTable { multicast, active, .. } = &mut self.collectives;
+        let running = active.get_mut(collective as usize).and_then(Option::as_mut);
+        if let Some(call) = running.and_then(|running| running.executor.multicast_mut())
+            && let Some(RootedStream { part: Part::Root { sends, .. }, .. }) = multicast.streams.get_mut(i)
+        {
+            call.stage = MulticastStage::Sending;
+            sends.push_back(collective);
+        }
     }
 
     /// Hands calls to their schedules, if the root has notified this rank that schedules execute them.
@@ -108,11 +127,13 @@ impl Process {
     /// Hands what has arrived to calls, queues what calls send, and transmits.
     pub(super) fn progress_multicast(&mut self, now: u64) {
         self.collectives.multicast.has_work = false;
+        self.progress_pool(now);
         for (from, message) in core::mem::take(&mut self.collectives.multicast.arrivals) {
             self.handle_group_message(now, from, message);
         }
         for i in 0..self.collectives.multicast.streams.len() {
             self.advance_test(now, i);
+            self.decide_untested(i);
             while self.queue_segment(i) {}
             while self.deliver_segment(now, i) {}
             self.transmit_stream(now, i);

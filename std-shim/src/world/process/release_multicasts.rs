@@ -4,7 +4,7 @@ use unisono_core::collective::token_tree::header::TREE_HEADER;
 use unisono_core::device::{
     Destination, Device as _, DeviceQueue, HEADER_ROOM, Memory as _, Token as _, Transmit, TxReason,
 };
-use unisono_core::ids::{GroupId, PeerId, Rank as Member};
+use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::multicast::UNRELIABLE_HEADER;
 
 use super::Process;
@@ -27,8 +27,8 @@ impl Process {
         let of = self.collectives.contexts.get(context)?;
         let (own, generation) = (Member(of.members.number(self.rank)?.0), of.generation);
         let members = self.group_members(&of.members)?;
-        self.join_group(context)?;
-        let key = self.collectives.multicast.names.as_ref()?.release_key(context, generation);
+        let group = self.join_group(context)?;
+        let key = self.collectives.multicast.names.as_ref()?.release_key(group, context, generation);
         tracing::debug!(context, members = members.len(), "trees release by multicast");
         Some(ReleaseGroup::new(context, key, own, members))
     }
@@ -54,7 +54,7 @@ impl Process {
             first.copy_from_slice(&multicast_header);
             rest.iter_mut().zip(header).for_each(|(to, from)| *to = *from);
             let transmit = Transmit {
-                to: Destination::Group(GroupId(context)),
+                to: Destination::Group(group.key.group),
                 queue,
                 header_bytes: RELEASE_HEADER as u8,
                 payload: bounce.as_ref().map(|(_, span)| *span),

@@ -47,6 +47,10 @@ impl Process {
     pub(in crate::world) fn close_receives(&mut self) {
         self.collectives.is_finished = true;
         self.collectives.trees.end(|_| true);
+        if let Some(pool) = &mut self.collectives.multicast.pool {
+            // No group is made any more.
+            pool.root = None;
+        }
         self.collectives.communicator_slots.retire_from_all();
         self.shutdown.has_closed_receives = true;
         // Messages to this rank itself that have matched are completed first: no other rank is needed for that.

@@ -6,9 +6,9 @@ use crate::units::Units;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    DeviceChoice, EagerPool, HostList, Integrity, JoinTimeout, KillTimeout, Location, Mtu, MulticastChoice, OnDeath,
-    Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout, StuckTimeout, Switch,
-    UnreachableTimeout, WatchdogTimeout,
+    AcksChoice, DeviceChoice, EagerPool, GroupsChoice, HostList, Integrity, JoinTimeout, KillTimeout, Location, Mtu,
+    MulticastChoice, OnDeath, Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout,
+    StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -77,6 +77,14 @@ pub(crate) struct Options {
     /// 239.255.7.0:4711%eth1 [default: auto]
     #[arg(long, value_name = "GROUPS", help_heading = "Transport")]
     multicast: Option<MulticastChoice>,
+    /// When multicast groups are made: basic (at the first broadcast of a root, which waits for its group), lazy (the
+    /// same, without waiting) or pool[:N] (N groups ahead, of which communicators take one; pool: 2) [default: lazy]
+    #[arg(long, value_name = "POLICY", help_heading = "Transport")]
+    groups: Option<GroupsChoice>,
+    /// Who acknowledges broadcasts by multicast to whom: basic (all to the root), tree:DEGREE or co-root:COUNT
+    /// [default: basic]
+    #[arg(long, value_name = "MODE", help_heading = "Transport")]
+    multicast_acks: Option<AcksChoice>,
     /// Inject faults: probability that a datagram is lost, such as 5% or 0.05 [default: 0]
     #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     loss: Option<Probability>,
@@ -171,7 +179,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
-    let Options { rails, integrity, cut, .. } = options;
+    let Options { rails, integrity, cut, groups, multicast_acks, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -208,6 +216,8 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     override_setting(&mut transport.progress, progress);
     override_setting(&mut transport.on_death, on_death);
     override_setting(&mut transport.multicast, multicast);
+    override_setting(&mut transport.groups, groups);
+    override_setting(&mut transport.multicast_acks, multicast_acks);
     override_setting(&mut transport.faults.loss, loss);
     override_setting(&mut transport.faults.reorder, reorder);
     override_setting(&mut transport.faults.duplicate, dup);

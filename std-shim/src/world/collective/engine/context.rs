@@ -14,6 +14,7 @@ use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::active_collective::CollectiveName;
+use super::job_pool::GROUPS;
 use crate::environment::Subgroups;
 use crate::world::collective::call_log::CallLog;
 use crate::world::collective::error::CollectiveError;
@@ -31,10 +32,13 @@ pub(in crate::world) struct AgreedContext {
     pub(in crate::world) shares_node: bool,
     /// A slot of the node's memory, for groups whose members share one.
     pub(in crate::world) slot: Option<CommunicatorSlot>,
+    /// A multicast group of the job's pool, by its slot there.
+    pub(in crate::world) group: Option<u8>,
 }
 
-/// Number of contexts of a process: all that 16 bits distinguish, except [`ALL_CONTEXTS`].
-pub(in crate::world) const CONTEXTS: u32 = u16::MAX as u32;
+/// Number of contexts of a process: all that 16 bits distinguish, except [`ALL_CONTEXTS`] and the numbers of the
+/// multicast groups that were made ahead.
+pub(in crate::world) const CONTEXTS: u32 = ALL_CONTEXTS - GROUPS as u32;
 /// The context of the World.
 pub(in crate::world) const WORLD: u32 = 0;
 /// Stands for all contexts.
@@ -77,6 +81,8 @@ pub(in crate::world) struct Context {
     /// own areas.
     pub(in crate::world) slot: Option<CommunicatorSlot>,
     pub(in crate::world) areas: Option<CollectiveAreas>,
+    /// Its multicast group of the job's pool, by its slot there, until it is freed.
+    pub(in crate::world) group: Option<u8>,
     /// The latest collectives that were called on it.
     pub(in crate::world) log: Arc<BiasedLock<CallLog>>,
     /// Whether nothing will be called on the communicator any more.
@@ -89,6 +95,11 @@ impl Context {
         let gone = self.retired_peers.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
+    }
+
+    /// Whether nothing will be called on the communicator any more.
+    pub(in crate::world) const fn is_freed(&self) -> bool {
+        self.is_freed
     }
 
     /// Closes the collective areas: nothing is started in shared memory any more.
@@ -310,6 +321,7 @@ impl Contexts {
             barrier_mode: way,
             slot,
             areas,
+            group: None,
             log: Arc::default(),
             is_freed,
         };
@@ -539,6 +551,6 @@ mod tests {
     fn the_last_window_ends_before_the_one_that_stands_for_all() {
         let mut contexts = Contexts::new();
         let map = contexts.free_map(CONTEXTS / WINDOW * WINDOW, |_| false);
-        assert_eq!(map.iter().map(|word| word.count_ones()).sum::<u32>(), WINDOW - 1);
+        assert_eq!(map.iter().map(|word| word.count_ones()).sum::<u32>(), WINDOW - 1 - GROUPS as u32);
     }
 }

@@ -1,5 +1,5 @@
-//! Messages about a communicator's multicast group: between the root of a broadcast and the other members, and to a
-//! member that multicasts releases of trees.
+//! Messages about a communicator's multicast group: between the root of a broadcast and the other members, among members
+//! that acknowledge to each other, and to a member that multicasts releases of trees.
 //!
 //! ```text
 //! +--------+--------+-----------------+

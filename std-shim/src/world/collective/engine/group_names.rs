@@ -2,10 +2,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use unisono_core::ids::{GroupId, Rank as Member};
+use unisono_core::ids::GroupId;
 use unisono_core::multicast::GroupKey;
 
+use super::rooted_stream::StreamName;
 use crate::environment::{GroupBase, MulticastChoice, Secret, Settings};
+use unisono_bootstrap::Rank;
 use unisono_udp::GroupAddress;
 
 /// Routers that a datagram passes: none.
@@ -43,9 +45,9 @@ impl GroupNames {
         Some(Self { secret, job, base, interface })
     }
 
-    /// The address of a communicator's group.
-    pub(in crate::world) fn address(&self, context: u32) -> GroupAddress {
-        let after = |low: u16| low.wrapping_add(context as u16);
+    /// The address of a group.
+    pub(in crate::world) fn address(&self, group: u32) -> GroupAddress {
+        let after = |low: u16| low.wrapping_add(group as u16);
         let ip = match self.base.ip() {
             IpAddr::V4(ip) => {
                 let [a, b, c, d] = ip.octets();
@@ -61,28 +63,38 @@ impl GroupNames {
         GroupAddress { address: SocketAddr::new(ip, self.base.port()), hops: HOPS, interface: self.interface }
     }
 
-    /// The key of the stream of a communicator's rank: several ranks of a node may have the same number in the group.
-    pub(in crate::world) fn key(&self, context: u32, generation: u32, caller: Member) -> GroupKey {
-        self.derive_key(context, b"multicast epoch", &[&generation.to_le_bytes(), &caller.0.to_le_bytes()])
+    /// The key of the stream of a communicator's rank: several ranks of a node may have the same number in the group, and
+    /// communicators without a common rank the same context or group.
+    pub(in crate::world) fn key(&self, name: &StreamName) -> GroupKey {
+        let first = name.members.world_rank(Rank(0)).map_or(0, |first| first.0);
+        let of = [name.context, name.generation, name.caller.0, first];
+        self.derive_key(GroupId(name.group), b"multicast epoch", &of)
     }
 
     /// The key of the releases of a communicator's trees.
-    pub(in crate::world) fn release_key(&self, context: u32, generation: u32) -> GroupKey {
-        self.derive_key(context, b"release epoch", &[&generation.to_le_bytes()])
+    pub(in crate::world) fn release_key(&self, group: GroupId, context: u32, generation: u32) -> GroupKey {
+        self.derive_key(group, b"release epoch", &[context, generation])
     }
 
-    fn derive_key(&self, context: u32, purpose: &[u8], of: &[&[u8]]) -> GroupKey {
-        let context_bytes = context.to_le_bytes();
-        let parts: Vec<&[u8]> = core::iter::once(&context_bytes[..]).chain(of.iter().copied()).collect();
+    /// The key of the probes to a group of the pool.
+    pub(in crate::world) fn pool_key(&self, group: GroupId) -> GroupKey {
+        self.derive_key(group, b"pool epoch", &[])
+    }
+
+    fn derive_key(&self, group: GroupId, purpose: &[u8], of: &[u32]) -> GroupKey {
+        let words: Vec<[u8; 4]> = core::iter::once(&group.0).chain(of).map(|word| word.to_le_bytes()).collect();
+        let parts: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
         let [a, b, c, d, e, f, g, h, ..] = self.secret.prove(&self.job, purpose, &parts);
-        GroupKey { group: GroupId(context), epoch: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
+        GroupKey { group, epoch: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::group::Group;
     use core::net::IpAddr;
+    use unisono_core::ids::Rank as Member;
 
     fn names(multicast: &str, local: &str) -> Option<GroupNames> {
         let mut settings = Settings { secret: Secret::new("0123456789abcdef").ok(), ..Settings::default() };
@@ -97,16 +109,27 @@ mod tests {
             let addresses = [0, 1, 2, 65_534].map(|context| names.address(context).address);
             assert!(addresses.iter().all(|address| address.ip().is_multicast() && address.port() != 0));
             assert_eq!(addresses.map(|address| address.is_ipv4()), [!local.contains(':'); 4]);
-            let mut keys = [(0, 0, 0), (0, 1, 0), (1, 0, 0), (0, 0, 1)]
-                .map(|(context, of, caller)| names.key(context, of, Member(caller)).epoch)
-                .to_vec();
+            let key = |context: u32, generation: u32, group: u32, caller: u32, first: u32| {
+                let members = Group::of(vec![Rank(first), Rank(first + 1)]);
+                let (caller, root, own) = (Member(caller), Member(caller), Member(0));
+                names.key(&StreamName { context, generation, group, caller, members, root, own }).epoch
+            };
+            let mut keys = vec![
+                key(0, 0, 0, 0, 0),
+                key(0, 1, 0, 0, 0),
+                key(1, 0, 0, 0, 0),
+                key(0, 0, 9, 0, 0),
+                key(0, 0, 0, 1, 0),
+            ];
+            keys.push(key(0, 0, 0, 0, 2));
             let mut distinct: Vec<IpAddr> = addresses.map(|address| address.ip()).to_vec();
             distinct.sort_unstable();
             distinct.dedup();
-            keys.extend([(0, 0), (0, 1)].map(|(context, of)| names.release_key(context, of).epoch));
+            keys.extend([(0, 0), (0, 1)].map(|(context, of)| names.release_key(GroupId(0), context, of).epoch));
+            keys.push(names.pool_key(GroupId(0)).epoch);
             keys.sort_unstable();
             keys.dedup();
-            assert_eq!((distinct.len(), keys.len()), (4, 6));
+            assert_eq!((distinct.len(), keys.len()), (4, 9));
         }
         let given = names("239.255.7.255:4711%lo", "127.0.0.1").expect("names").address(2);
         assert_eq!(given.address.to_string(), "239.255.8.1:4711");

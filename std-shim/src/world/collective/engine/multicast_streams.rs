@@ -10,10 +10,12 @@ use unisono_core::time::units;
 
 use super::group_message::GroupMessage;
 use super::group_names::GroupNames;
+use super::job_pool::JobPool;
 use super::release_groups::ReleaseGroups;
 use super::rooted_stream::{GroupStream, Part, RootedStream, StreamName};
+use crate::environment::{AcksChoice, GroupsChoice};
 
-/// Most groups that a process joins, and most streams that it takes part in.
+/// Most groups of communicators that a process joins, beside those of the pool, and most streams that it takes part in.
 pub(in crate::world) const GROUPS_MAX: u16 = 4;
 const STREAMS_MAX: usize = 16;
 /// Probes to a group that is tested, and nanoseconds between the first two, and between any two at most: 4 s in all.
@@ -25,7 +27,12 @@ const ARRIVALS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) names: Option<GroupNames>,
+    /// When groups are made, and who acknowledges to whom.
+    pub(in crate::world) groups: GroupsChoice,
+    pub(in crate::world) acks: AcksChoice,
     pub(in crate::world) streams: Vec<RootedStream>,
+    /// Groups that were made ahead.
+    pub(in crate::world) pool: Option<JobPool>,
     /// The groups through which trees release.
     pub(in crate::world) releases: ReleaseGroups,
     /// Contexts whose groups the device has joined.
@@ -67,7 +74,14 @@ impl MulticastStreams {
         let part = if name.own == name.root {
             // Without a stream it fails at once.
             let test = Box::new(GroupTest::new(now, name.root, size, TEST));
-            Part::Root { test, has_reported: false, sends: VecDeque::new(), next: 0, deferred: Vec::new() }
+            Part::Root {
+                test,
+                has_reported: false,
+                untested: Vec::new(),
+                sends: VecDeque::new(),
+                next: 0,
+                deferred: Vec::new(),
+            }
         } else {
             Part::Member {
                 scheduled: None,
@@ -138,6 +152,9 @@ impl MulticastStreams {
     pub(in crate::world) fn handle_failed(&mut self, now: u64, peer: PeerId) {
         self.has_work = true;
         self.arrivals.retain(|(from, _)| *from != peer);
+        if let Some(pool) = &mut self.pool {
+            pool.handle_failed(now, peer);
+        }
         for of in &mut self.streams {
             let Some(member) = of.member(peer) else { continue };
             if let Some(stream) = &mut of.stream {
@@ -195,7 +212,7 @@ impl MulticastStreams {
         self.streams.iter().filter(|of| !of.is_idle()).map(|of| of.name.context)
     }
 
-    /// The peers that lack what this rank sent.
+    /// The peers that lack what this rank sent, or, where they acknowledge to it, what another root sent.
     pub(in crate::world) fn lagging(&self) -> impl Iterator<Item = PeerId> {
         self.streams.iter().flat_map(|of| {
             let stream = of.stream.as_ref().map(|stream| &stream.machine);
@@ -206,6 +223,9 @@ impl MulticastStreams {
     /// The peers that a call waits for.
     pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<PeerId> {
         let of = self.streams.iter().find_map(|of| match &of.part {
+            Part::Root { test, untested, .. } if untested.contains(&collective) => {
+                Some(test.awaited().filter_map(|member| of.peer(member)).collect())
+            }
             Part::Root { sends, deferred, .. } => {
                 let is_its = sends.contains(&collective) || deferred.contains(&collective);
                 let stream = of.stream.as_ref().filter(|_| is_its)?;
@@ -227,7 +247,8 @@ impl MulticastStreams {
 
     /// The first deadline of a stream.
     pub(in crate::world) fn poll_timeout(&self) -> Option<u64> {
-        self.streams.iter().filter_map(RootedStream::poll_timeout).min()
+        let of_pool = self.pool.as_ref().and_then(JobPool::poll_timeout);
+        self.streams.iter().filter_map(RootedStream::poll_timeout).chain(of_pool).min()
     }
 
     /// The counters of all streams. `foreign` includes datagrams of no stream.
@@ -261,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
     use unisono_core::device::Slot;
     use unisono_core::ids::{GroupId, Incarnation};
-    use unisono_core::multicast::{Body, GroupKey, GroupMember, Report, Segment};
+    use unisono_core::multicast::{AckMode, Body, GroupKey, GroupMember, Report, Segment};
     use unisono_memory::memory_regions::Regions;
 
     const KEY: GroupKey = GroupKey { group: GroupId(5), epoch: 77 };
@@ -302,11 +323,11 @@ mod tests {
         let mut streams = MulticastStreams::default();
         for root in [0, 1].map(Member) {
             let (members, own) = (Group::all(3), Member(1));
-            let name = StreamName { context: 5, generation: 1, caller: root, members, root, own };
+            let name = StreamName { context: 5, generation: 1, group: 5, caller: root, members, root, own };
             let limits = StreamLimits { mtu: 1000, receive_slots: 64, granularity_ns: 1000 };
             let members = (0..3).map(|rank| GroupMember { peer: PeerId(rank), incarnation: Incarnation(rank + 10) });
             let ring = scratch.allocate(1 << 18, &mut regions).expect("memory");
-            let stream = GroupStream::new(&name, KEY, members.collect(), &limits, ring);
+            let stream = GroupStream::new(&name, KEY, members.collect(), (&limits, AckMode::Basic), ring);
             streams.add(0, name, Some(stream));
         }
         streams

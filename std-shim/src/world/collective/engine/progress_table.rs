@@ -23,6 +23,7 @@ use super::context::{
     ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer, Round,
 };
 use super::group_message::{self, GroupMessage};
+use super::job_pool;
 use super::multicast_call::MulticastStage;
 use super::multicast_streams::MulticastStreams;
 use super::rdma_all_to_all::RdmaAllToAll;
@@ -188,6 +189,9 @@ impl CollectiveTable {
         if head.first() == Some(&group_message::KIND) {
             return self.handle_group_message(from, head);
         }
+        if head.first() == Some(&job_pool::KIND) {
+            return self.handle_pool_message(from, head);
+        }
         if head.first().is_some_and(|kind| *kind >= ASK_STATUS) {
             self.handle_status_message(from, head);
             return Verdict::Release;
@@ -303,11 +307,32 @@ impl CollectiveTable {
         regions: &RefCell<Regions>,
     ) -> Option<Verdict> {
         if UnreliableHeader::is_unreliable(datagram.prefix()) {
-            return Some(self.handle_release(datagram, &mut regions.borrow_mut()));
+            return Some(self.handle_unrepaired(datagram, &mut regions.borrow_mut()));
         }
         let verdict = self.multicast.handle_datagram(datagram)?;
         self.work.has_work |= self.multicast.has_work;
         Some(verdict)
+    }
+
+    /// Handles a datagram to a group that nobody repairs: a probe of the pool or a release.
+    fn handle_unrepaired(&mut self, datagram: &impl Received, regions: &mut Regions) -> Verdict {
+        if self.multicast.pool.as_mut().is_some_and(|pool| pool.handle_probe(datagram)) {
+            (self.work.has_work, self.multicast.has_work) = (true, true);
+            return Verdict::Release;
+        }
+        self.handle_release(datagram, regions)
+    }
+
+    /// Handles a message about the pool of groups: it waits for the next round. A rank without a pool ignores it.
+    fn handle_pool_message(&mut self, from: PeerId, head: &[u8]) -> Verdict {
+        let Some(message) = job_pool::decode(head) else {
+            return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
+        };
+        self.multicast.has_work = true;
+        if self.multicast.pool.as_mut().is_some_and(|pool| !pool.queue(from, message)) {
+            return self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
+        }
+        Verdict::Release
     }
 
     /// Handles a message about a communicator's multicast group: it waits for the next round.

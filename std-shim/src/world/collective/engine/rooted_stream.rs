@@ -29,11 +29,20 @@ const PROBE_MAX: u64 = 20_000_000;
 pub(in crate::world) struct StreamName {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
+    /// The number of its group: that of the context, or one of the pool's.
+    pub(in crate::world) group: u32,
     /// The root's rank in the communicator.
     pub(in crate::world) caller: Member,
     pub(in crate::world) members: Group,
     pub(in crate::world) root: Member,
     pub(in crate::world) own: Member,
+}
+
+impl StreamName {
+    /// Whether its group comes from the pool: it has been tested.
+    pub(in crate::world) const fn is_tested(&self) -> bool {
+        self.group != self.context
+    }
 }
 
 /// A stream and its memory.
@@ -53,12 +62,12 @@ impl GroupStream {
         name: &StreamName,
         key: GroupKey,
         members: Vec<GroupMember>,
-        limits: &StreamLimits,
+        (limits, mode): (&StreamLimits, AckMode),
         ring: ScratchBlock,
     ) -> Self {
         let segment_bytes = segment_bytes(limits);
         let config = StreamConfig {
-            topology: Topology { mode: AckMode::Basic, founders: name.members.size(), root: name.root },
+            topology: Topology { mode, founders: name.members.size(), root: name.root },
             ack_every: ACK_EVERY,
             granularity: units(limits.granularity_ns.into()),
             max_interval: units(PROBE_MAX),
@@ -87,6 +96,8 @@ pub(in crate::world) enum Part {
         test: Box<GroupTest<Nanos, MEMBERS_MAX>>,
         /// Whether the members know that schedules execute all calls.
         has_reported: bool,
+        /// Calls that wait until the group has been tested.
+        untested: Vec<u32>,
         /// Calls whose segments are queued, in their order, and the next segment of the first of them.
         sends: VecDeque<u32>,
         next: u32,
@@ -161,12 +172,13 @@ impl RootedStream {
 
     pub(super) fn forget(&mut self, collective: u32) {
         match &mut self.part {
-            Part::Root { sends, next, deferred, .. } => {
+            Part::Root { untested, sends, next, deferred, .. } => {
                 if sends.front() == Some(&collective) {
                     *next = 0;
                 }
                 sends.retain(|of| *of != collective);
                 deferred.retain(|of| *of != collective);
+                untested.retain(|of| *of != collective);
             }
             Part::Member { undecided, receives, discards, .. } => {
                 undecided.retain(|of| *of != collective);
