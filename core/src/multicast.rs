@@ -22,7 +22,11 @@
 //!    they have, and know the first segment that is missing.
 //! 7. A member that joins gets the stream from the next unsent segment on. The root probes it until it answers.
 //! 8. A member that reports at least 7/8 of a sample of segments missing is deaf: the host uses the group no more.
+//! 9. A rank that is no leader may get calls by multicast itself: the root lists it between two calls, and its leader
+//!    forwards it no later call until a list does not name it. It follows its leader up to the call that it promised, or
+//!    that the root had sent, whichever is later.
 
+mod attached;
 mod datagram;
 mod dynamic_attach;
 mod group_policy;
@@ -38,6 +42,7 @@ mod stream;
 mod topology;
 mod unreliable;
 
+pub use self::attached::{AttachedList, AttachedRank, AttachedRanks, Attachment, AttachmentChange, DataSource};
 pub use self::datagram::{Body, Datagram, GroupKey, Probe, Report, SEGMENT_HEADER, Segment};
 pub use self::dynamic_attach::{AttachChange, AttachConfig, DynamicAttach};
 pub use self::group_policy::{BroadcastPath, GroupPolicy};

@@ -4,6 +4,7 @@
 //! Nothing here decides what is sent, acknowledged or repaired. A model moves values between machines of
 //! `unisono_core`, and states what must never be observed at their interfaces.
 
+pub mod attached;
 pub mod catalogue;
 pub mod clock;
 pub mod collective;

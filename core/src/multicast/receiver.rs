@@ -188,15 +188,21 @@ impl<const N: usize, const W: usize, const BITS: u32> Receiver<N, W, BITS> {
         }
     }
 
+    /// Takes part from this segment on, if it waits for the root's probe: the root has reported it by a message, so that a
+    /// probe of an earlier membership, which may arrive late, does not count.
+    pub fn begin(&mut self, start: Psn<BITS>) {
+        if self.state == State::Joining {
+            self.state = State::Receiving;
+            (self.delivered, self.edge, self.highest) = (start, start, start);
+            (self.reported, self.ack_edge) = (start, start);
+            self.members.raise(self.extent());
+        }
+    }
+
     /// Handles a probe: reports, with everything that is missing, and asks the members below that lag. The root gets a
     /// report, too, if it probes a member that acknowledges to another one, as it does when it tests the group.
     pub fn handle_probe(&mut self, from: Rank, probe: &Probe<BITS>) {
-        if self.state == State::Joining {
-            self.state = State::Receiving;
-            (self.delivered, self.edge, self.highest) = (probe.start, probe.start, probe.start);
-            (self.reported, self.ack_edge) = (probe.start, probe.start);
-            self.members.raise(self.extent());
-        }
+        self.begin(probe.start);
         if self.is_ahead(probe.next, 0) {
             self.extend(probe.next, false);
         }
@@ -319,6 +325,21 @@ mod tests {
             leaf.handle_probe(Rank(from), &probe);
             let to = core::iter::from_fn(|| leaf.poll_transmit()).map(|request| request.to);
             assert!(to.eq(answered.iter().map(|rank| Audience::Member(Rank(*rank)))), "probed by {from}");
+        }
+    }
+
+    #[test]
+    fn a_probe_of_an_earlier_membership_changes_nothing() {
+        let topology = Topology { mode: AckMode::Basic, founders: 2, root: Rank(0) };
+        let config = StreamConfig { topology, ack_every: 1, granularity: 1, max_interval: 1, deaf_sample: 0 };
+        for (begins, edge) in [(true, 5), (false, 2)] {
+            let mut member = Receiver::<4, 2, 3>::new(config, Rank(2), Psn::new(0));
+            if begins {
+                member.begin(Psn::new(5));
+            }
+            member.handle_probe(Rank(0), &Probe { next: Psn::new(2), start: Psn::new(2) });
+            let report = member.poll_transmit().map(|request| request.body);
+            assert!(matches!(report, Some(Body::Report(Report { own, .. })) if own == Psn::new(edge)), "{report:?}");
         }
     }
 }

@@ -334,9 +334,14 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Root<T, N, W, BIT
 
     /// Whether multicasts do not reach a member that acknowledges to the root, by its reports of missing segments in a
     /// [sample](StreamConfig::deaf_sample). A member stays deaf; it still gets every segment.
+    pub fn is_deaf(&self, member: Rank) -> bool {
+        self.members.children().any(|child| child == member)
+            && self.reach.get(member.0 as usize).is_some_and(Reach::is_deaf)
+    }
+
+    /// Whether a founder is deaf.
     pub fn has_deaf_member(&self) -> bool {
-        let is_deaf = |rank: Rank| self.reach.get(rank.0 as usize).is_some_and(Reach::is_deaf);
-        self.members.children().any(is_deaf)
+        (0..self.config.topology.founders).any(|founder| self.is_deaf(Rank(founder)))
     }
 
     /// Whether every member has acknowledged every segment.

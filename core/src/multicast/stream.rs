@@ -166,10 +166,18 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
         }
     }
 
-    /// Whether multicasts do not reach a member, at the root, as [`Root::has_deaf_member`] defines it.
+    /// Whether multicasts do not reach a founder, at the root, as [`Root::is_deaf`] defines it.
     pub fn has_deaf_member(&self) -> bool {
         match &self.role {
             Role::Root(root) => root.has_deaf_member(),
+            Role::Member(_) => false,
+        }
+    }
+
+    /// Whether they do not reach this member.
+    pub fn is_deaf(&self, member: Rank) -> bool {
+        match &self.role {
+            Role::Root(root) => root.is_deaf(member),
             Role::Member(_) => false,
         }
     }
@@ -331,20 +339,35 @@ impl<T: Time, const N: usize, const W: usize, const BITS: u32> Stream<T, N, W, B
         }
     }
 
-    /// A member has failed.
+    /// A member has failed, or has left. Another one may be [added](Self::add_member) in the place of one that was added.
     pub fn handle_failed(&mut self, now: T::Instant, rank: Rank) {
         match &mut self.role {
             Role::Root(root) => root.handle_failed(now, rank),
             Role::Member(member) => member.handle_failed(rank),
         }
+        if let Some(place) = self.members.get_mut(rank.0 as usize)
+            && rank.0 >= self.config.topology.founders
+        {
+            *place = None;
+        }
     }
 
-    /// Adds a member; at the root the member gets the stream from the next segment on.
-    pub fn add_member(&mut self, now: T::Instant, rank: Rank, member: GroupMember) {
-        let Some(place) = self.members.get_mut(rank.0 as usize).filter(|place| place.is_none()) else { return };
-        *place = Some(member);
-        if let Role::Root(root) = &mut self.role {
-            root.add_member(now, rank);
+    /// Adds a member, which gets the stream from the next segment on; at the root its PSN is returned.
+    pub fn add_member(&mut self, now: T::Instant, rank: Rank, member: GroupMember) -> Option<Psn<BITS>> {
+        *self.members.get_mut(rank.0 as usize).filter(|place| place.is_none())? = Some(member);
+        let Role::Root(root) = &mut self.role else { return None };
+        root.add_member(now, rank);
+        Some(root.unsent())
+    }
+
+    /// Takes part from this segment on, at a member that is no founder and that the root has [added](Self::add_member).
+    /// Without this it begins when the root probes it.
+    pub fn begin(&mut self, own: GroupMember, start: Psn<BITS>) {
+        if let Some(place) = self.members.get_mut(self.own.0 as usize) {
+            place.get_or_insert(own);
+        }
+        if let Role::Member(member) = &mut self.role {
+            member.begin(start);
         }
     }
 

@@ -8,6 +8,7 @@ use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::multicast::AckMode;
 use unisono_core::schedule::{Algorithm, Spec};
 
+use super::attached::{AttachOptions, AttachingRank};
 use super::clock::{Abstract, Clock, Relative};
 use super::collective::{Collective, MessageLimits};
 #[cfg(not(feature = "optimize_for_size"))]
@@ -256,6 +257,27 @@ macro_rules! multicast {
         }
     };
 }
+
+/// Makes the entry of a model of a rank that attaches and detaches.
+macro_rules! attached {
+    ($name:literal, $options:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (0, 0),
+            time: ("none", 0),
+            messages: "calls",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| explorer.explore(&AttachingRank::new($options)),
+        }
+    };
+}
+
+/// A rank attaches twice and detaches once, amid four calls.
+const ATTACHING: AttachOptions =
+    AttachOptions { calls: 4, ahead: 1, requests: (2, 1), under_way: 2, refuses: false, has_other: false };
 
 /// Makes the entry of a model of pooled groups.
 macro_rules! group_pool {
@@ -845,6 +867,14 @@ pub const MODELS: &[CatalogueEntry] = &[
         "from some moment on the group gets nothing; two reports at a time"
     ),
     multicast!("multicast-join", MulticastOptions { losses: 1, joins: true, ..BASIC }, "a member joins; one loss"),
+    attached!("attached", ATTACHING, "a rank attaches, detaches and attaches again"),
+    attached!("attached-now", AttachOptions { ahead: 0, ..ATTACHING }, "it promises nothing"),
+    attached!("attached-refused", AttachOptions { refuses: true, ..ATTACHING }, "the root may refuse"),
+    attached!(
+        "attached-two",
+        AttachOptions { calls: 3, requests: (1, 1), has_other: true, ..ATTACHING },
+        "another rank attaches"
+    ),
     group_pool!("group-pool", PoolOptions { losses: 1, ..POOLED }, "two creations that overlap; a probe is lost"),
     group_pool!("group-pool-two", PoolOptions { target: 2, ..POOLED }, "two groups are ready or being made"),
     group_pool!(
@@ -972,6 +1002,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("deaf_unnoticed", "multicast-deaf"),
     ("joiner_unprobed", "multicast-join"),
     ("joins_at_edge", "multicast-join"),
+    ("attached_unpromised", "attached"),
+    ("attached_behind", "attached-now"),
+    ("detached_at_once", "attached"),
+    ("attached_impatient", "attached-two"),
     ("pool_untested", "group-pool"),
     ("pool_taken_again", "group-pool"),
     ("pool_own_choice", "group-pool"),
