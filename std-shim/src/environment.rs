@@ -21,8 +21,8 @@ pub use choice::{
     QueuesChoice, SubgroupRule, Switch,
 };
 pub use duration::{
-    BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout, UnreachableTimeout,
-    WatchdogTimeout,
+    AttachThreshold, BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout,
+    UnreachableTimeout, WatchdogTimeout,
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use groups::{GroupsChoice, GroupsChoiceError};
@@ -116,6 +116,8 @@ pub struct TransportSettings {
     pub groups: GroupsChoice,
     /// Who acknowledges multicasts to whom.
     pub multicast_acks: AcksChoice,
+    /// Mean wait for a late leader from which on a rank joins a multicast group itself. `None`: it never does.
+    pub attach: Option<AttachThreshold>,
     /// Whether a message that is received as another type than was sent is an error. `None`: no.
     pub check: Option<Switch>,
     /// Bytes of a rendezvous message that one clear-to-send grants. `None`: 2³¹. For tests; no variable sets it.
@@ -374,6 +376,7 @@ impl Settings {
             } else {
                 text("MULTICAST_ACKS", &transport.multicast_acks)
             },
+            transport.attach.and_then(|threshold| text("ATTACH", &threshold)),
             launching.pin.and_then(|switch| text("PIN", &switch)),
             launching.tag_output.and_then(|switch| text("TAG_OUTPUT", &switch)),
             launching.rsh.as_ref().and_then(|rsh| text("RSH", rsh)),
@@ -680,6 +683,7 @@ impl SettingsReader {
             "MULTICAST" => replace(&mut transport.multicast, value),
             "GROUPS" => replace(&mut transport.groups, value),
             "MULTICAST_ACKS" => replace(&mut transport.multicast_acks, value),
+            "ATTACH" => store(&mut transport.attach, value),
             "PIN" => store(&mut launching.pin, value),
             "TAG_OUTPUT" => store(&mut launching.tag_output, value),
             "RSH" => store(&mut launching.rsh, value),

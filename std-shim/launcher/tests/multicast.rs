@@ -29,8 +29,13 @@ fn main() -> ExitCode {
             Some("overlap") => overlap(&world),
             Some("first") => broadcast(&world, 1, 0, LENGTHS[2]),
             Some("ahead") => groups_ahead(&world),
+            Some("late") => late_leader(&world, 50),
+            Some("late-alone") => late_leader(&world, 1),
             Some("return") => return_to_schedules(&world),
             Some("differ") => differ(&world),
+            Some("die-late") => {
+                die_late(&world, env::args().nth(2).and_then(|rank| rank.parse().ok()).expect("a rank"))
+            }
             Some("die") => die(&world, env::args().nth(2).and_then(|seed| seed.parse().ok()).expect("a seed")),
             _ => panic!("a part"),
         }
@@ -43,6 +48,7 @@ fn main() -> ExitCode {
         ("a_root_waits_for_its_group_if_it_is_to", a_root_waits_for_its_group_if_it_is_to),
         ("communicators_take_groups_that_were_made_ahead", communicators_take_groups_that_were_made_ahead),
         ("acknowledgements_take_the_way_that_is_chosen", acknowledgements_take_the_way_that_is_chosen),
+        ("ranks_whose_leader_is_late_join_the_group", ranks_whose_leader_is_late_join_the_group),
         ("it_is_selected_where_it_pays", it_is_selected_where_it_pays),
         ("schedules_return_when_the_network_stops_multicasts", schedules_return_when_the_network_stops_multicasts),
         ("broadcasts_overlap", broadcasts_overlap),
@@ -64,12 +70,23 @@ fn counted(options: &str, run: impl FnOnce(&str)) -> u64 {
 
 /// Counters of multicasts, the sums over the ranks of a job.
 fn counters<const N: usize>(names: [&str; N], options: &str, run: impl FnOnce(&str)) -> [u64; N] {
+    total(&counters_by_rank(names, options, run))
+}
+
+fn total<const N: usize>(ranks: &[[u64; N]]) -> [u64; N] {
+    core::array::from_fn(|i| ranks.iter().map(|counters| counters[i]).sum())
+}
+
+/// Counters of multicasts of each rank that has finished.
+fn counters_by_rank<const N: usize>(names: [&str; N], options: &str, run: impl FnOnce(&str)) -> Vec<[u64; N]> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     run(&format!("{options} --stats-file {}", file.path().display()));
     let text = std::fs::read_to_string(file.path()).expect("the statistics");
-    let ranks: Vec<serde_json::Value> =
+    let mut ranks: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    names.map(|name| ranks.iter().map(|rank| rank["multicast"][name].as_u64().expect("a number")).sum())
+    ranks.sort_by_key(|rank| rank["rank"].as_u64());
+    let of = |rank: &serde_json::Value| names.map(|name| rank["multicast"][name].as_u64().expect("a number"));
+    ranks.iter().map(of).collect()
 }
 
 fn every_rank_gets_what_the_root_has() {
@@ -123,9 +140,32 @@ fn acknowledgements_take_the_way_that_is_chosen() {
     for (acks, has_copies) in [("co-root:1", true), ("tree:2", false), ("basic", false)] {
         let means = format!("-n 6 --device udp --loss 3% --reorder 3% --multicast-acks {acks}");
         let job = |options: &str| expect(&run(&format!("{options} --broadcast multicast"), "equal"), 0, &[]);
-        let [sent, copies] = counters(["sent", "co_root_copies"], &means, job);
+        let all = counters_by_rank(["sent", "co_root_copies", "reports_received"], &means, job);
+        let [sent, copies, _] = total(&all);
         assert!(sent > 100, "{acks}: by multicast");
         assert_eq!(copies > 0, has_copies, "{acks}: {copies} copies to co-roots");
+        // The others are roots.
+        let by_others = all[2..4].iter().any(|[_, _, received]| *received > 0);
+        assert_eq!(by_others, acks != "basic", "{acks}: reports at {all:?}");
+    }
+}
+
+fn ranks_whose_leader_is_late_join_the_group() {
+    for (means, part, may_attach) in [
+        ("-n 6 --nodes 2 --attach 1ms", "late", true),
+        ("-n 6 --nodes 2 --attach 1ms", "late-alone", true),
+        ("-n 6 --nodes 2 --attach 1ms --loss 3% --reorder 3%", "late", true),
+        ("-n 6 --nodes 2 --attach 1ms --progress thread", "late", true),
+        ("-n 6 --nodes 2 --attach 30s", "late", false),
+        ("-n 6 --nodes 2", "late", false),
+    ] {
+        let job = |options: &str| expect(&run(&format!("{options} --broadcast multicast"), part), 0, &[]);
+        let [sent, placed, attached, detached] = counters(["sent", "placed", "attached", "detached"], means, job);
+        // Without them one leader places each segment of the first root, and two of the other's node do not.
+        assert_eq!(placed > sent + sent / 8, may_attach, "{means} {part}: {placed} placed of {sent}");
+        assert_eq!(attached > 1, may_attach, "{means} {part}: {attached} attached");
+        // Where calls follow each other without barriers, a leader that was late may remain behind.
+        assert!(detached > 1 || part == "late", "{means} {part}: {detached} of {attached} detached");
     }
 }
 
@@ -175,11 +215,19 @@ fn survivors_name_the_dead_rank() {
         "--device udp --groups basic",
         "--nodes 3 --groups pool",
         "--device udp --multicast-acks co-root:2 --loss 1%",
+        "--nodes 2 --attach 1ms",
     ];
-    for seed in 0..10 {
+    for seed in 0..12 {
         let means = all_means[seed % all_means.len()];
         let options = format!("-n 5 {means} --on-death tell");
         sent(&options, &format!("die {seed}"), 137, &["named"; 4]);
+    }
+    // A root, a leader that is late, and a rank that has joined the group since.
+    for victim in [0, 3, 4] {
+        let options = "-n 6 --nodes 2 --attach 1ms --on-death tell --broadcast multicast";
+        let job = |options: &str| expect(&run(options, &format!("die-late {victim}")), 137, &["named"; 5]);
+        let [attached] = counters(["attached"], options, job);
+        assert!(attached > 0, "victim {victim}");
     }
 }
 
@@ -253,6 +301,22 @@ fn groups_ahead(world: &World) {
     }
 }
 
+/// The leader of the second node is late in the first calls.
+fn late_leader(world: &World, calls_between_barriers: u32) {
+    /// Those in which it is late, and all.
+    const CALLS: [u32; 2] = [200, 800];
+    let rank = world.rank().0;
+    for call in 0..CALLS[1] {
+        if rank == world.size() / 2 && call < CALLS[0] {
+            thread::sleep(Duration::from_millis(3));
+        }
+        broadcast(world, u32::from(call % 16 == 15), call, LENGTHS[call as usize % 4]);
+        if call % calls_between_barriers == calls_between_barriers - 1 {
+            world.barrier().expect("a barrier");
+        }
+    }
+}
+
 /// The root sends by multicast until its multicasts reach nobody any more, and by schedules from then on.
 fn return_to_schedules(world: &World) {
     const CALLS: u32 = 100;
@@ -322,7 +386,18 @@ fn differ(world: &World) {
 /// A rank, of any role, dies amid broadcasts of two roots.
 fn die(world: &World, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let (victim, after) = (Rank(seed as u32 / 2), Duration::from_micros(random.u64(200..9000)));
+    let (victim, after) = (Rank(seed as u32 / 2 % world.size()), Duration::from_micros(random.u64(200..9000)));
     let mut data = vec![7_u8; 20_000];
     die_amid(world, victim, after, |call| world.broadcast_into(&mut data, Rank(call % 2)));
+}
+
+/// A rank dies when others have joined the group of the root, since the leader of the second node is late.
+fn die_late(world: &World, victim: u32) {
+    let mut data = vec![7_u8; 3_000_000];
+    die_amid(world, Rank(victim), Duration::from_millis(1500), |_| {
+        if world.rank().0 == world.size() / 2 {
+            thread::sleep(Duration::from_millis(3));
+        }
+        world.broadcast_into(&mut data, Rank(0))
+    });
 }

@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 69] = [
+pub const VARIABLES: [Variable; 70] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -77,6 +77,7 @@ pub const VARIABLES: [Variable; 69] = [
     common(Topic::Transport, "CHECK", "Whether messages are checked for the type of their elements: on or off."),
     common(Topic::Transport, "MULTICAST", "The multicast groups of collectives."),
     common(Topic::Transport, "GROUPS", "When multicast groups are made: basic, lazy or pool."),
+    own(Topic::Transport, "ATTACH", "Wait for a late leader after which a rank joins a multicast group itself."),
     common(Topic::Transport, "MULTICAST_ACKS", "Who acknowledges multicasts to whom: basic, tree or co-root."),
     own(Topic::Launcher, "PIN", "Whether ranks are pinned to processors."),
     own(Topic::Launcher, "TAG_OUTPUT", "Whether lines of output name their rank."),

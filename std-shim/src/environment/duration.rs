@@ -16,6 +16,8 @@ pub type WatchdogTimeout = BoundedDuration<3600>;
 pub type StuckTimeout = BoundedDuration<3600>;
 /// Time without a datagram from a peer that makes progress after which it is considered failed.
 pub type UnreachableTimeout = BoundedDuration<3600>;
+/// Mean wait for a late leader from which on a rank joins a multicast group itself.
+pub type AttachThreshold = BoundedDuration<60>;
 /// Time from the first rank that joins a job to the last.
 pub type JoinTimeout = BoundedDuration<3600>;
 

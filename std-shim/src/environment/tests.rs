@@ -121,7 +121,7 @@ fn hosts_are_not_divided_into_nodes() {
 }
 
 /// A value of every setting but the place in the job. The table of algorithms is in that file.
-fn values(table: &str) -> [(&str, &str); 62] {
+fn values(table: &str) -> [(&str, &str); 63] {
     [
         ("UNISONO_SHARING", "3"),
         ("UNISONO_LINK_SPEED", "25G"),
@@ -160,6 +160,7 @@ fn values(table: &str) -> [(&str, &str); 62] {
         ("UNISONO_MULTICAST", "239.255.7.0:4711%eth1"),
         ("UNISONO_GROUPS", "pool:3"),
         ("UNISONO_MULTICAST_ACKS", "co-root:2"),
+        ("UNISONO_ATTACH", "2ms"),
         ("UNISONO_CHECK", "on"),
         ("UNISONO_PIN", "on"),
         ("UNISONO_TAG_OUTPUT", "on"),

@@ -11,6 +11,7 @@ pub(super) mod contexts;
 mod datagrams;
 pub(super) mod deferred_work;
 pub(super) mod dispatch;
+mod dynamic_attach;
 pub(super) mod failure_detection;
 mod group_pool;
 mod hang_reports;

@@ -50,6 +50,8 @@ pub struct Snapshot {
     streams: StreamCounters,
     /// Groups that communicators took from the pool.
     groups_taken: u64,
+    /// How often this rank joined a group although it is no leader, and left one.
+    attached: [u64; 2],
     trees: TreeCounters,
     native: [u64; 2],
     blocks_written: u64,
@@ -99,11 +101,11 @@ impl Snapshot {
             ("System calls that received.", "receive_calls", calls[1]),
         ];
         more.into_iter().for_each(|(about, name, value)| each((Datagrams, about, name, &[""], &[value])));
-        let StreamCounters { co_root_copies, repaired, repaired_all, probes, reports_sent, placed, foreign, .. } =
-            streams;
+        let StreamCounters { co_root_copies, repaired, repaired_all, probes, placed, foreign, .. } = streams;
+        let [attached, detached] = self.attached;
         each((
             Multicast,
-            "Segments of multicast broadcasts, and groups that communicators took from the pool.",
+            "Segments of multicast broadcasts; groups that communicators took from the pool; joins beside a leader.",
             "multicast_",
             &[
                 "sent",
@@ -113,8 +115,11 @@ impl Snapshot {
                 "repaired_all",
                 "probes",
                 "reports",
+                "reports_received",
                 "foreign",
                 "groups_taken",
+                "attached",
+                "detached",
             ],
             &[
                 streams.sent,
@@ -123,9 +128,12 @@ impl Snapshot {
                 repaired,
                 repaired_all,
                 probes,
-                reports_sent,
+                streams.reports_sent,
+                streams.reports,
                 foreign,
                 self.groups_taken,
+                attached,
+                detached,
             ],
         ));
         each((
@@ -184,6 +192,7 @@ impl World {
             counters: process.datagrams.counters,
             streams: process.stream_counters(),
             groups_taken: process.groups_taken(),
+            attached: process.attachments(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
             blocks_written: process.remote_access.blocks_written,

@@ -1,6 +1,7 @@
 //! Collectives over messages: contexts, schedules, the collectives under way and their transfers.
 
 pub(in crate::world) mod active_collective;
+pub(in crate::world) mod attached;
 pub(in crate::world) mod context;
 pub(in crate::world) mod group_message;
 pub(in crate::world) mod group_names;

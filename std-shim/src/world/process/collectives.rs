@@ -342,10 +342,12 @@ impl Process {
     fn handle_status(&mut self, now: u64, leaving: StatusEvent) {
         match leaving {
             StatusEvent::Failed(peer) => {
+                self.follow_leaders_without(peer);
                 self.collectives.disconnect(now, peer);
                 self.messenger.disconnect_steps(&mut self.transport, peer);
             }
             StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {
+                self.follow_leaders_without(gone.peer);
                 for context in self.collectives.contexts.all() {
                     if self.retire_peer(gone, context) {
                         self.fail_missing(now, gone.peer, context);

@@ -39,7 +39,7 @@ impl Process {
         taken
     }
 
-    /// Groups that communicators of this rank have taken so far.
+    /// Groups that communicators of this rank have taken.
     pub(in crate::world) fn groups_taken(&self) -> u64 {
         self.collectives.multicast.pool.as_ref().map_or(0, |pool| pool.taken)
     }

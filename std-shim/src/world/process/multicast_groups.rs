@@ -10,12 +10,11 @@ use unisono_core::multicast::{GroupMember, SlotSet, StreamCounters, TestState};
 
 use super::Process;
 use crate::environment::tuning::MULTICAST_MEMBERS_MAX;
-use crate::environment::{AcksChoice, TransportSettings};
+use crate::environment::{AcksChoice, AttachThreshold, TransportSettings};
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
 use crate::world::collective::engine::group_names::GroupNames;
 use crate::world::collective::engine::job_pool::{JobPool, group_number};
 use crate::world::collective::engine::multicast_streams::GROUPS_MAX;
-use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{
     GroupStream, Part, RootedStream, StreamLimits, StreamName, WINDOW, segment_bytes,
 };
@@ -31,6 +30,8 @@ impl Process {
         let multicast = &mut self.collectives.multicast;
         multicast.names = names.filter(|_| self.datagrams.device.limits().groups > 0);
         (multicast.groups, multicast.acks) = (settings.groups, settings.multicast_acks);
+        let micros = |threshold: AttachThreshold| threshold.duration().as_micros().try_into().unwrap_or(u32::MAX);
+        multicast.attach_threshold = settings.attach.map(micros);
         let incarnation = self.membership.as_ref().and_then(|all| all.table().first()).map(|root| root.incarnation);
         if let (Some(names), Some(incarnation)) = (&multicast.names, incarnation) {
             let ranks = (self.rank.0, self.size);
@@ -63,6 +64,20 @@ impl Process {
         if let Some(found) = self.collectives.multicast.find(context, caller) {
             return Some(found);
         }
+        let name = self.stream_name(context, caller)?;
+        if name.own.0 >= name.members.size() {
+            return None;
+        }
+        let is_filtered = name.own == name.root && self.collectives.multicast.is_filtered;
+        let stream = if is_filtered { None } else { self.make_stream(&name) };
+        let is_usable = stream.is_some();
+        tracing::debug!(context, root = caller.0, is_usable, "multicast group");
+        Some(self.collectives.multicast.add(now, name, stream))
+    }
+
+    /// The stream of a root; a rank that is no leader has the first number beyond the leaders. `None`: the context is not
+    /// open.
+    pub(super) fn stream_name(&self, context: u32, caller: Member) -> Option<StreamName> {
         let of = self.collectives.contexts.get(context)?;
         let members = match &of.subgroups {
             None => of.members.clone(),
@@ -72,34 +87,41 @@ impl Process {
             }
         };
         let number = |rank: Rank| members.number(rank).map(|number| Member(number.0));
-        let (root, own) = (number(of.members.world_rank(Rank(caller.0))?)?, number(self.rank)?);
+        let root = number(of.members.world_rank(Rank(caller.0))?)?;
+        let own = number(self.rank).unwrap_or(Member(members.size()));
         let (generation, group) = (of.generation, of.group.map_or(context, group_number));
-        let name = StreamName { context, generation, group, caller, members, root, own };
-        let is_filtered = own == root && self.collectives.multicast.is_filtered;
-        let stream = if is_filtered { None } else { self.make_stream(&name) };
-        let is_usable = stream.is_some();
-        tracing::debug!(context, root = caller.0, is_usable, "multicast group");
-        Some(self.collectives.multicast.add(now, name, stream))
+        Some(StreamName { context, generation, group, caller, members, root, own })
     }
 
     /// Joins the group of a communicator and makes a stream over it. `None`: it cannot be used here.
     fn make_stream(&mut self, name: &StreamName) -> Option<GroupStream> {
+        let (members, ring) = self.reserve_stream(name)?;
+        let limits = self.stream_limits(name);
+        let multicast = &self.collectives.multicast;
+        let key = multicast.names.as_ref()?.key(name);
+        Some(GroupStream::new(name, key, members, (&limits, multicast.acks.mode()), ring))
+    }
+
+    /// What a device offers to the streams of these members.
+    pub(super) fn stream_limits(&self, name: &StreamName) -> StreamLimits {
+        let limits = self.datagrams.device.limits();
+        StreamLimits {
+            mtu: self.longest_datagram(name),
+            receive_slots: limits.receive_slots,
+            granularity_ns: limits.granularity_ns,
+        }
+    }
+
+    /// Joins the group of a communicator, and allocates the ring of a stream over it.
+    pub(super) fn reserve_stream(&mut self, name: &StreamName) -> Option<(Vec<GroupMember>, ScratchBlock)> {
         if name.members.size() as usize > MULTICAST_MEMBERS_MAX || !self.collectives.multicast.has_room() {
             return None;
         }
         self.join_group(name.context)?;
         let members = self.group_members(&name.members)?;
-        let limits = self.datagrams.device.limits();
-        let limits = StreamLimits {
-            mtu: self.shortest_mtu(name),
-            receive_slots: limits.receive_slots,
-            granularity_ns: limits.granularity_ns,
-        };
-        let bytes = WINDOW.saturating_mul(segment_bytes(&limits) as usize);
-        let CollectiveTable { multicast, scratch, .. } = &mut self.collectives;
-        let ring = scratch.allocate(bytes, self.transport.regions.get_mut())?;
-        let key = multicast.names.as_ref()?.key(name);
-        Some(GroupStream::new(name, key, members, (&limits, multicast.acks.mode()), ring))
+        let bytes = WINDOW.saturating_mul(segment_bytes(&self.stream_limits(name)) as usize);
+        let ring = self.collectives.scratch.allocate(bytes, self.transport.regions.get_mut())?;
+        Some((members, ring))
     }
 
     /// The members of a group, as datagrams name them. `None`: one of them is unknown.
@@ -113,11 +135,16 @@ impl Process {
     }
 
     /// The shortest MTU of all members, which all of them know.
-    fn shortest_mtu(&self, name: &StreamName) -> u32 {
-        let (own, limits) = (self.datagrams.device.mtu(), self.datagrams.device.limits());
+    pub(super) fn shortest_member_mtu(&self, name: &StreamName) -> Option<u32> {
         let table = self.membership.as_ref().map_or(&[][..], Membership::table);
-        let mtus = name.members.iter().filter_map(|rank| table.get(rank.0 as usize)).map(|entry| entry.mtu);
-        mtus.chain([own]).min().unwrap_or(own).saturating_sub(own.saturating_sub(limits.mtu))
+        name.members.iter().filter_map(|rank| table.get(rank.0 as usize)).map(|entry| entry.mtu).min()
+    }
+
+    /// The length of the longest datagram that reaches all members.
+    fn longest_datagram(&self, name: &StreamName) -> u32 {
+        let (own, limits) = (self.datagrams.device.mtu(), self.datagrams.device.limits());
+        let shortest = self.shortest_member_mtu(name).unwrap_or(own).min(own);
+        shortest.saturating_sub(own.saturating_sub(limits.mtu))
     }
 
     /// Makes the device a member of a communicator's group, unless it is one since the group was made for the pool.
@@ -158,9 +185,7 @@ impl Process {
     pub(super) fn notify_members(&mut self, i: usize, body: GroupBody) {
         let Some(of) = self.collectives.multicast.streams.get(i) else { return };
         let message = GroupMessage { context: of.name.context, generation: of.name.generation, body };
-        let own = of.name.own;
-        let all = (0..of.name.members.size()).map(Member).filter(|member| *member != own);
-        let peers: Vec<PeerId> = all.filter_map(|member| of.peer(member)).collect();
+        let peers: Vec<PeerId> = of.others().collect();
         for peer in peers {
             self.send_control(peer, &message.encode());
         }
@@ -186,6 +211,10 @@ impl Process {
             // Of an earlier communicator, too.
             return self.handle_left(now, from, message);
         }
+        let of = self.collectives.contexts.get(context).filter(|of| message.is_of(of.generation));
+        if of.is_none() && self.answer_stale(from, message) {
+            return;
+        }
         let Some(of) = self.collectives.contexts.get(context) else {
             if self.collectives.contexts.is_expecting(context) {
                 // Until the communicator is opened here.
@@ -202,6 +231,9 @@ impl Process {
                 group.confirm(member);
             }
             return;
+        }
+        if message.body.is_about_attached() {
+            return self.handle_attach_message(now, from, member, message);
         }
         let own = of.members.number(self.rank).map(|rank| Member(rank.0));
         let is_of_root = matches!(message.body, GroupBody::Scheduled(_) | GroupBody::AlwaysScheduled);
@@ -231,6 +263,7 @@ impl Process {
         self.decide(i);
         if message.body == GroupBody::AlwaysScheduled {
             self.drop_unused(i);
+            self.leave_stream(i);
         }
     }
 
@@ -238,13 +271,8 @@ impl Process {
     fn handle_left(&mut self, now: u64, from: PeerId, message: GroupMessage) {
         for of in &mut self.collectives.multicast.streams {
             let is_its = of.name.context == message.context && message.is_of(of.name.generation);
-            if is_its && let Some(member) = of.member(from).filter(|member| *member != of.name.root) {
-                if let Some(stream) = &mut of.stream {
-                    stream.machine.handle_failed(now, member);
-                }
-                if let Part::Root { test, .. } = &mut of.part {
-                    test.handle_failed(now, member);
-                }
+            if is_its && of.member(from) != Some(of.name.root) {
+                of.handle_failed(now, from);
             }
         }
     }
@@ -323,14 +351,14 @@ impl Process {
     }
 
     /// Releases the memory of a stream, which repairs that nobody needs may still be sent from.
-    fn release_ring(&mut self, ring: ScratchBlock) {
+    pub(super) fn release_ring(&mut self, ring: ScratchBlock) {
         let regions = self.transport.regions.get_mut();
         self.datagrams.device.wait_for_completions(regions, ring.region);
         self.collectives.scratch.release(ring, regions);
     }
 
     /// Leaves the group of a context if no stream and no tree uses it.
-    fn leave_unused(&mut self, context: u32) {
+    pub(super) fn leave_unused(&mut self, context: u32) {
         let multicast = &mut self.collectives.multicast;
         if multicast.uses_group(context) || !multicast.joined.contains(&context) {
             return;
@@ -349,11 +377,9 @@ impl Process {
             return;
         }
         let message = GroupMessage { context: of.name.context, generation: of.name.generation, body: GroupBody::Left };
-        let only_root = self.collectives.multicast.acks == AcksChoice::Basic;
-        let awaiting = (0..of.name.members.size()).map(Member).filter(|member| *member != of.name.own);
-        let awaiting = awaiting.filter(|member| !only_root || *member == of.name.root);
-        let peers: Vec<PeerId> = awaiting.filter_map(|member| of.peer(member)).collect();
-        for peer in peers {
+        let only_root = of.is_attached() || self.collectives.multicast.acks == AcksChoice::Basic;
+        let root = of.peer(of.name.root);
+        for peer in of.others().filter(|peer| !only_root || Some(*peer) == root) {
             if !self.collectives.failed.contains(&peer) {
                 self.send_control(peer, &message.encode());
             }

@@ -6,10 +6,12 @@
 
 use unisono_core::collective::FailureCause;
 use unisono_core::device::{Device as _, DeviceQueue, Memory as _, Token as _};
+use unisono_core::ids::Rank as Member;
 use unisono_core::multicast::{BroadcastPath, Delivery};
 use unisono_core::span::{Region, Span as Bytes};
 
 use super::{POLL_BUDGET, Process};
+use crate::world::collective::engine::attached::{self, PeerList};
 use crate::world::collective::engine::group_message::GroupBody;
 use crate::world::collective::engine::multicast_call::MulticastStage;
 use crate::world::collective::engine::progress_table::CollectiveTable;
@@ -27,6 +29,8 @@ enum Matched {
     Wait,
     /// It is of no call here.
     Nobody,
+    /// It lists attached ranks.
+    List(PeerList),
     /// The root makes another call.
     Disagrees,
 }
@@ -42,8 +46,7 @@ impl Process {
         };
         let (root, is_root) = (call.root(), call.is_root());
         if !call.uses_stream() {
-            // It gets the data from its leader in any case.
-            call.stage = MulticastStage::Scheduled;
+            self.enter_as_follower(now, collective, root);
             return true;
         }
         call.stage = MulticastStage::Undecided;
@@ -76,10 +79,15 @@ impl Process {
             Part::Member { undecided, .. } => undecided.push(collective),
         }
         if !is_root {
+            if self.collectives.multicast.attach_threshold.is_some() {
+                // What has arrived before this rank entered its call counts as early.
+                self.receive_arrivals();
+            }
             self.notify_root(i);
             self.decide(i);
             // What a rank has sent stands, even if it takes no more part.
             while self.deliver_segment(now, i) {}
+            self.report_lateness(collective);
         }
         let departed = self.departed_partner(i, context);
         let call = self.collectives.get_mut(collective).and_then(|running| running.executor.multicast_mut());
@@ -128,13 +136,14 @@ impl Process {
     pub(super) fn progress_multicast(&mut self, now: u64) {
         self.collectives.multicast.has_work = false;
         self.progress_pool(now);
+        self.drop_followers();
         for (from, message) in core::mem::take(&mut self.collectives.multicast.arrivals) {
             self.handle_group_message(now, from, message);
         }
         for i in 0..self.collectives.multicast.streams.len() {
             self.advance_test(now, i);
             self.decide_untested(i);
-            while self.queue_segment(i) {}
+            while self.queue_attached_list(i) || self.queue_segment(i) {}
             while self.deliver_segment(now, i) {}
             self.transmit_stream(now, i);
             self.abandon_deaf_group(i);
@@ -198,17 +207,21 @@ impl Process {
 
     /// Copies the next segment that has arrived into its call's buffer. Returns whether there was one, and its call was
     /// started.
-    fn deliver_segment(&mut self, now: u64, i: usize) -> bool {
+    pub(super) fn deliver_segment(&mut self, now: u64, i: usize) -> bool {
         let Some(of) = self.collectives.multicast.streams.get(i) else { return false };
         let (Part::Member { receives, discards, .. }, Some(stream)) = (&of.part, &of.stream) else { return false };
         let Some(delivery) = stream.machine.peek_delivery() else { return false };
         let (context, root) = (of.name.context, of.peer(of.name.root));
         let (mut call, mut discards) = (*receives, *discards);
+        let mut list = None;
+        // The first segments of a rank that has just been attached may be the rest of a message.
+        discards |= call.is_none() && delivery.index > 0 && of.is_attached();
         if call.is_none() && !discards {
             match self.match_message(i, &delivery) {
                 Matched::Call(collective) => call = Some(collective),
                 Matched::Wait => return false,
                 Matched::Nobody => discards = true,
+                Matched::List(ranks) => (discards, list) = (true, Some(ranks)),
                 Matched::Disagrees => {
                     discards = true;
                     if let Some(root) = root {
@@ -228,6 +241,10 @@ impl Process {
             *receives = call.filter(|_| !ended);
             *is_rest = discards && !ended;
         }
+        if let Some(list) = list {
+            self.handle_attached_list(i, &list);
+            return true;
+        }
         let Some(collective) = call else { return true };
         if !is_whole {
             self.fail_context(now, context, FailureCause::Corrupt, root.map_or(self.rank, Rank::from));
@@ -243,23 +260,33 @@ impl Process {
 
     /// The call of the message that begins with this segment.
     fn match_message(&mut self, i: usize, delivery: &Delivery) -> Matched {
-        let (header, _) = split(delivery.payload, delivery.index);
-        let Self { collectives, transport, .. } = self;
-        let CollectiveTable { multicast, active, contexts, .. } = collectives;
-        let Some(of) = multicast.streams.get_mut(i) else { return Matched::Nobody };
-        let Part::Member { undecided, .. } = &mut of.part else { return Matched::Nobody };
-        let context = of.name.context;
-        let known = contexts.get(context).filter(|known| known.failed.is_none() && !of.is_stale);
-        let Some(known) = known else { return Matched::Nobody };
+        let (header, rest) = split(delivery.payload, delivery.index);
         let mut bytes = [0; CALL_HEADER as usize];
-        let from = header.and_then(|header| transport.regions.get_mut().address(header));
+        let from = header.and_then(|header| self.transport.regions.get_mut().address(header));
         let Some(from) = from.filter(|from| from.bytes() == bytes.len()) else { return Matched::Disagrees };
         // SAFETY: a place of the ring, whose segment has arrived.
         unsafe { from.read(&mut bytes) };
         let [a, b, c, d, number @ ..] = bytes;
         let (key, sequence) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(number));
+        let list = attached::is_list(key).then(|| self.read_attached_list(rest, delivery));
+        let of = self.collectives.multicast.streams.get(i).map(|of| (of.is_attached(), &of.name));
+        let is_foreign =
+            of.is_some_and(|(is_attached, name)| is_attached && !self.takes(name.context, name.caller, sequence));
+        let CollectiveTable { multicast, active, contexts, .. } = &mut self.collectives;
+        let Some(of) = multicast.streams.get_mut(i) else { return Matched::Nobody };
+        let Part::Member { undecided, attached, .. } = &mut of.part else { return Matched::Nobody };
+        let known = contexts.get(of.name.context).filter(|known| known.failed.is_none() && !of.is_stale);
+        let Some(known) = known else { return Matched::Nobody };
+        if let Some(list) = list {
+            let Some(list) = list else { return Matched::Disagrees };
+            *attached = list;
+            return Matched::List(list);
+        }
+        if is_foreign {
+            return Matched::Nobody;
+        }
         if sequence.wrapping_sub(known.last.id.sequence).cast_signed() > 0 {
-            return if collectives.is_finished { Matched::Nobody } else { Matched::Wait };
+            return if self.collectives.is_finished { Matched::Nobody } else { Matched::Wait };
         }
         let place = undecided.iter().position(|collective| {
             let running = active.get(*collective as usize).and_then(Option::as_ref);
@@ -270,6 +297,9 @@ impl Process {
         let running = active.get_mut(collective as usize).and_then(Option::as_mut);
         if let Some(call) = running.and_then(|running| running.executor.multicast_mut()) {
             call.stage = MulticastStage::Receiving;
+            let of_call = attached.ranks().filter(|one| attached.contains(one.rank, sequence));
+            let number = |rank: Member| Some(Member(known.members.number(Rank(rank.0))?.0));
+            call.attached = of_call.filter_map(|one| number(one.rank)).collect();
         }
         Matched::Call(collective)
     }

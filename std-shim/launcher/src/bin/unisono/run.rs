@@ -6,9 +6,9 @@ use crate::units::Units;
 use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
-    AcksChoice, DeviceChoice, EagerPool, GroupsChoice, HostList, Integrity, JoinTimeout, KillTimeout, Location, Mtu,
-    MulticastChoice, OnDeath, Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings, SilenceTimeout,
-    StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
+    AcksChoice, AttachThreshold, DeviceChoice, EagerPool, GroupsChoice, HostList, Integrity, JoinTimeout, KillTimeout,
+    Location, Mtu, MulticastChoice, OnDeath, Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings,
+    SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
     BareMetalRanks, Job, JobPlacement,
@@ -85,6 +85,10 @@ pub(crate) struct Options {
     /// [default: basic]
     #[arg(long, value_name = "MODE", help_heading = "Transport")]
     multicast_acks: Option<AcksChoice>,
+    /// Mean wait for its node's leader in broadcasts by multicast from which on a rank joins the group itself, such as
+    /// 2ms [default: never]
+    #[arg(long, value_name = "TIME", help_heading = "Transport")]
+    attach: Option<AttachThreshold>,
     /// Inject faults: probability that a datagram is lost, such as 5% or 0.05 [default: 0]
     #[arg(long, value_name = "P", help_heading = "Fault injection (device udp)")]
     loss: Option<Probability>,
@@ -179,7 +183,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
-    let Options { rails, integrity, cut, groups, multicast_acks, .. } = options;
+    let Options { rails, integrity, cut, groups, multicast_acks, attach, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -218,6 +222,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     override_setting(&mut transport.multicast, multicast);
     override_setting(&mut transport.groups, groups);
     override_setting(&mut transport.multicast_acks, multicast_acks);
+    transport.attach = attach.or(transport.attach);
     override_setting(&mut transport.faults.loss, loss);
     override_setting(&mut transport.faults.reorder, reorder);
     override_setting(&mut transport.faults.duplicate, dup);

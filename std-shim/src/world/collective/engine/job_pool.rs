@@ -74,7 +74,7 @@ pub(in crate::world) struct JobPool {
     pub(in crate::world) arrivals: VecDeque<(PeerId, PoolMessage)>,
     /// Contexts of communicators that are over here, and the slots of their groups.
     pub(in crate::world) freed: Vec<(u32, u8)>,
-    /// Groups that communicators of this rank have taken so far.
+    /// Groups that communicators of this rank have taken.
     pub(in crate::world) taken: u64,
     /// The keys of probes, by slot.
     keys: [GroupKey; GROUPS],

@@ -5,7 +5,7 @@
 
 use unisono_core::collective::{CollectiveMachine as _, Failure, FailureCause, Poll};
 use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
-use unisono_core::schedule::{Executor, StepOperation};
+use unisono_core::schedule::{Executor, Schedule as _, StepOperation};
 
 use super::schedule::CachedSchedule;
 
@@ -15,6 +15,10 @@ pub(in crate::world) struct MulticastCall {
     /// The schedule that executes it without a group.
     pub(in crate::world) executor: Executor<CachedSchedule>,
     pub(in crate::world) stage: MulticastStage,
+    /// The ranks that get the call by multicast themselves: it is not forwarded to them.
+    pub(in crate::world) attached: Vec<Member>,
+    /// Whether this rank is one of them.
+    pub(in crate::world) is_attached: bool,
 }
 
 /// The stage of a call.
@@ -41,12 +45,18 @@ pub(in crate::world) enum MulticastStage {
 impl MulticastCall {
     /// A call that was not started.
     pub(super) const fn new(id: CollectiveId, plan: CachedSchedule) -> Self {
-        Self { executor: Executor::new(id, plan), stage: MulticastStage::Complete }
+        Self {
+            executor: Executor::new(id, plan),
+            stage: MulticastStage::Complete,
+            attached: Vec::new(),
+            is_attached: false,
+        }
     }
 
-    pub(super) const fn restart(&mut self, id: CollectiveId) {
+    pub(super) fn restart(&mut self, id: CollectiveId) {
         self.executor.restart(id);
-        self.stage = MulticastStage::Started;
+        self.attached.clear();
+        (self.stage, self.is_attached) = (MulticastStage::Started, false);
     }
 
     /// The rank in the communicator of the call's root.
@@ -59,7 +69,8 @@ impl MulticastCall {
         self.executor.plan().rank() == self.root()
     }
 
-    /// Whether this rank receives or sends by multicast: the others get the data by the schedule in any case.
+    /// Whether this rank receives or sends by multicast: the others get the data by the schedule, unless they are
+    /// attached.
     pub(in crate::world) fn uses_stream(&self) -> bool {
         let (plan, leaders) = (self.executor.plan(), self.executor.plan().leaders());
         leaders.is_empty() || leaders.contains(&plan.rank())
@@ -81,11 +92,51 @@ impl MulticastCall {
         self.is_scheduled().then_some(&self.executor)
     }
 
+    /// The leader from which this rank gets the data, if it is another one than the root.
+    pub(in crate::world) fn leader(&self) -> Option<Member> {
+        let mut sources = self.operations().filter_map(|operation| match operation {
+            StepOperation::Receive { of, .. } => Some(of),
+            _ => None,
+        });
+        let leader = sources.next()?;
+        let is_leader = leader != self.root() && self.executor.plan().leaders().contains(&leader);
+        (is_leader && sources.all(|source| source == leader)).then_some(leader)
+    }
+
+    /// The ranks to which this one, a leader, forwards the data.
+    pub(in crate::world) fn forwards_to(&self) -> Vec<Member> {
+        let receiver = |operation| match operation {
+            StepOperation::Send { to, .. } => Some(to),
+            _ => None,
+        };
+        let mut all: Vec<Member> = self.operations().filter_map(receiver).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The operations of the schedule that multicast does not replace for all ranks.
+    fn operations(&self) -> impl Iterator<Item = StepOperation> + '_ {
+        let plan = self.executor.plan();
+        let steps = (0..plan.steps()).filter(|step| !plan.is_of_leaders(StepId(*step)));
+        steps.filter_map(|step| Some(plan.step(step)?.operation))
+    }
+
+    /// Whether multicast replaces a step in this call.
+    fn is_replaced(&self, step: StepId, operation: &StepOperation) -> bool {
+        self.executor.plan().is_of_leaders(step)
+            || match operation {
+                StepOperation::Send { to, .. } => self.attached.contains(to),
+                StepOperation::Receive { .. } => self.is_attached,
+                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => false,
+            }
+    }
+
     /// The next step that multicast has not replaced.
     fn forward(&mut self) -> Poll<StepOperation> {
         loop {
             match self.executor.poll() {
-                Poll::Request(step, _) if self.executor.plan().is_of_leaders(step) => self.executor.handle_done(step),
+                Poll::Request(step, operation) if self.is_replaced(step, &operation) => self.executor.handle_done(step),
                 turn => return turn,
             }
         }

@@ -8,7 +8,8 @@ use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::multicast::{Datagram, GroupTest, SEGMENT_HEADER, StreamCounters, TestState};
 use unisono_core::time::units;
 
-use super::group_message::GroupMessage;
+use super::attached::{AttachedPeers, Follower, PeerList};
+use super::group_message::{GroupBody, GroupMessage};
 use super::group_names::GroupNames;
 use super::job_pool::JobPool;
 use super::release_groups::ReleaseGroups;
@@ -37,6 +38,13 @@ pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) releases: ReleaseGroups,
     /// Contexts whose groups the device has joined.
     pub(in crate::world) joined: Vec<u32>,
+    /// Mean wait for a late leader, in µs, from which on a rank joins a group itself. `None`: never.
+    pub(in crate::world) attach_threshold: Option<u32>,
+    /// This rank where it is no leader.
+    pub(in crate::world) followers: Vec<Follower>,
+    /// How often it has joined a group there, and left one.
+    pub(in crate::world) attached: u64,
+    pub(in crate::world) detached: u64,
     /// Messages about groups that have arrived.
     pub(in crate::world) arrivals: VecDeque<(PeerId, GroupMessage)>,
     /// The time of the round in which datagrams arrive.
@@ -81,6 +89,7 @@ impl MulticastStreams {
                 sends: VecDeque::new(),
                 next: 0,
                 deferred: Vec::new(),
+                attached: AttachedPeers::default(),
             }
         } else {
             Part::Member {
@@ -90,6 +99,7 @@ impl MulticastStreams {
                 undecided: Vec::new(),
                 receives: None,
                 discards: false,
+                attached: PeerList::default(),
             }
         };
         self.streams.push(RootedStream { name, part, stream, is_stale: false });
@@ -139,13 +149,21 @@ impl MulticastStreams {
             let same_kind = core::mem::discriminant(&known.body) == core::mem::discriminant(&message.body);
             *other == from && (known.context, known.generation) == (message.context, message.generation) && same_kind
         };
+        let waiting = self.arrivals.iter().filter(|(other, _)| *other == from).count();
+        if matches!(message.body, GroupBody::Late(_)) {
+            // Each counts, but nothing is wrong without it.
+            if waiting < ARRIVALS_MAX / 2 {
+                self.arrivals.push_back((from, message));
+            }
+            return true;
+        }
         if let Some((_, known)) = self.arrivals.iter_mut().find(is_same) {
             // The later number includes the earlier ones.
             *known = message;
             return true;
         }
         self.arrivals.push_back((from, message));
-        self.arrivals.iter().filter(|(other, _)| *other == from).count() <= ARRIVALS_MAX
+        waiting < ARRIVALS_MAX
     }
 
     /// A rank has failed or finished.
@@ -155,15 +173,7 @@ impl MulticastStreams {
         if let Some(pool) = &mut self.pool {
             pool.handle_failed(now, peer);
         }
-        for of in &mut self.streams {
-            let Some(member) = of.member(peer) else { continue };
-            if let Some(stream) = &mut of.stream {
-                stream.machine.handle_failed(now, member);
-            }
-            if let Part::Root { test, .. } = &mut of.part {
-                test.handle_failed(now, member);
-            }
-        }
+        self.streams.iter_mut().for_each(|of| of.handle_failed(now, peer));
     }
 
     /// The context's number is used for another communicator.
@@ -181,14 +191,19 @@ impl MulticastStreams {
         Some(stream)
     }
 
-    /// Takes a stream that is over at this rank: one of another root, or one that all members have received.
-    pub(in crate::world) fn take_stale(&mut self) -> Option<RootedStream> {
-        let place = self.streams.iter().position(|of| of.is_stale && of.is_idle())?;
-        let of = self.streams.swap_remove(place);
+    /// Removes the broadcasts of a root.
+    pub(in crate::world) fn remove(&mut self, i: usize) -> RootedStream {
+        let of = self.streams.swap_remove(i);
         if let Some(stream) = &of.stream {
             self.past = sum(&self.past, stream.machine.counters());
         }
-        Some(of)
+        of
+    }
+
+    /// Takes a stream that is over at this rank: one of another root, or one that all members have received.
+    pub(in crate::world) fn take_stale(&mut self) -> Option<RootedStream> {
+        let place = self.streams.iter().position(|of| of.is_stale && of.is_idle())?;
+        Some(self.remove(place))
     }
 
     /// A group that no stream and no tree uses.
@@ -199,7 +214,10 @@ impl MulticastStreams {
     /// Whether a stream or a tree uses the group of a context.
     pub(in crate::world) fn uses_group(&self, context: u32) -> bool {
         let mut streams = self.streams.iter().filter(|of| of.name.context == context);
-        streams.any(|of| of.stream.is_some()) || self.releases.uses(context)
+        let mut followers = self.followers.iter().filter(|follower| follower.context == context);
+        streams.any(|of| of.stream.is_some())
+            || followers.any(|follower| follower.reserved.is_some())
+            || self.releases.uses(context)
     }
 
     /// Whether all that was sent has arrived.
@@ -236,12 +254,14 @@ impl MulticastStreams {
                 is_its.then(|| of.peer(of.name.root).into_iter().collect())
             }
         });
-        of.unwrap_or_default()
+        let mut followers = self.followers.iter().filter(|follower| follower.undecided.contains(&collective));
+        of.or_else(|| Some(vec![followers.next()?.root])).unwrap_or_default()
     }
 
     /// Forgets a call that has ended.
     pub(in crate::world) fn forget(&mut self, collective: u32) {
         self.streams.iter_mut().for_each(|of| of.forget(collective));
+        self.followers.iter_mut().for_each(|follower| follower.undecided.retain(|of| *of != collective));
         self.has_work = true;
     }
 

@@ -8,6 +8,7 @@ use unisono_core::multicast::{
 };
 use unisono_core::time::{Nanos, units};
 
+use super::attached::{AttachedPeers, PeerList};
 use super::scratch_pool::ScratchBlock;
 use crate::environment::tuning::MULTICAST_MEMBERS_MAX as MEMBERS_MAX;
 use crate::world::group::Group;
@@ -104,6 +105,8 @@ pub(in crate::world) enum Part {
         /// Calls that wait until all members have what was sent, since one of them is deaf: then schedules execute these
         /// calls and all later ones.
         deferred: Vec<u32>,
+        /// The ranks beside the leaders.
+        attached: AttachedPeers,
     },
     /// It is another member.
     Member {
@@ -118,6 +121,8 @@ pub(in crate::world) enum Part {
         receives: Option<u32>,
         /// The rest of the message that arrives is nobody's.
         discards: bool,
+        /// The ranks beside the leaders that get calls by multicast.
+        attached: PeerList,
     },
 }
 
@@ -135,12 +140,54 @@ pub(in crate::world) struct RootedStream {
 impl RootedStream {
     /// The number of a peer among the members.
     pub(in crate::world) fn member(&self, peer: PeerId) -> Option<Member> {
-        self.name.members.number(peer.into()).map(|rank| Member(rank.0))
+        let leader = self.name.members.number(peer.into()).map(|rank| Member(rank.0));
+        leader.or_else(|| {
+            let Part::Root { attached, .. } = &self.part else { return None };
+            Some(Member(self.name.members.size().saturating_add(attached.place(Member(peer.0))?)))
+        })
     }
 
     /// The peer of a member.
     pub(in crate::world) fn peer(&self, member: Member) -> Option<PeerId> {
-        self.name.members.world_rank(Rank(member.0)).map(PeerId::from)
+        match (member.0.checked_sub(self.name.members.size()), &self.part) {
+            (None, _) => self.name.members.world_rank(Rank(member.0)).map(PeerId::from),
+            (Some(place), Part::Root { attached, .. }) => attached.rank(place).map(|rank| PeerId(rank.0)),
+            (Some(_), Part::Member { .. }) => None,
+        }
+    }
+
+    /// The other members, which get messages about the stream.
+    pub(in crate::world) fn others(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let own = self.name.own;
+        let leaders = (0..self.name.members.size()).map(Member).filter(move |member| *member != own);
+        let attached = match &self.part {
+            Part::Root { attached, .. } => Some(attached),
+            Part::Member { .. } => None,
+        };
+        let attached = attached.into_iter().flat_map(AttachedPeers::ranks).map(|rank| PeerId(rank.0));
+        leaders.filter_map(|member| self.peer(member)).chain(attached)
+    }
+
+    /// Whether this rank is a member beside the leaders.
+    pub(in crate::world) fn is_attached(&self) -> bool {
+        self.name.own.0 >= self.name.members.size()
+    }
+
+    /// Whether it is a stream of a root of which this rank is such a member.
+    pub(in crate::world) fn is_attached_to(&self, context: u32, caller: Member) -> bool {
+        !self.is_stale && (self.name.context, self.name.caller) == (context, caller) && self.is_attached()
+    }
+
+    /// A member takes no more part.
+    pub(in crate::world) fn handle_failed(&mut self, now: u64, peer: PeerId) {
+        let Some(member) = self.member(peer) else { return };
+        if let Some(stream) = &mut self.stream {
+            stream.machine.handle_failed(now, member);
+        }
+        if let Part::Root { test, attached, .. } = &mut self.part {
+            test.handle_failed(now, member);
+            attached.remove(Member(peer.0));
+        }
     }
 
     /// Whether this root's group has passed its test, and multicasts do not reach a member any more. It stays so until the
