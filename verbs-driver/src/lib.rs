@@ -25,3 +25,5 @@ pub mod registered_memory;
 pub mod rxe;
 #[cfg(feature = "verbs")]
 pub mod ud;
+#[cfg(feature = "verbs")]
+mod uverbs;

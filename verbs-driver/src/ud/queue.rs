@@ -17,6 +17,7 @@ use super::multicast::Member;
 use super::uverbs::{self, UverbsQueue, UverbsQueuePair};
 use crate::raw::{Arrived, Data, QueuePair, SendPayload, WorkResult};
 use crate::rxe;
+use crate::uverbs::objects::is_rxe;
 
 /// Most inline bytes of a work queue entry.
 pub(super) const INLINE_MAX: usize = 256;
@@ -75,7 +76,7 @@ pub enum Provider {
 impl Provider {
     /// The provider of the adapter of this name.
     pub fn of(adapter: &str) -> Option<Self> {
-        uverbs::is_rxe(adapter).then_some(Self::Rxe)
+        is_rxe(adapter).then_some(Self::Rxe)
     }
 }
 
