@@ -2,8 +2,8 @@
 //! adapters.
 //!
 //! `ud` (feature `verbs`) is the device over rdma-core's libraries, which are loaded at run time: the program starts
-//! where they are absent, and reports an error when the device is opened. `rc` (the same feature) lets the adapter access
-//! memory of peers. [`mlx5`] writes the work queues of ConnectX adapters, [`rxe`] those of Soft-RoCE, both through
+//! where they are absent, and reports an error when the device is opened. [`rc`] (the same feature) lets the adapter
+//! access memory of peers. [`mlx5`] writes the work queues of ConnectX adapters, [`rxe`] those of Soft-RoCE, both through
 //! [`queue_memory`], which does all stores, loads and barriers; [`raw`] is the core's device over them.
 //! [`registered_memory`] describes memory that an adapter may access.
 #![no_std]
@@ -19,7 +19,6 @@ extern crate std;
 pub mod mlx5;
 pub mod queue_memory;
 pub mod raw;
-#[cfg(feature = "verbs")]
 pub mod rc;
 pub mod registered_memory;
 pub mod rxe;

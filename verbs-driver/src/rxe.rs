@@ -9,8 +9,9 @@
 //!
 //! The producer of a queue stores the producer index after its entries, the consumer the consumer index; one entry
 //! stays empty. [`ring`] implements both ends, [`RxeQueues`] are those of a queue pair, for [`raw`](crate::raw)'s
-//! device. The doorbell of a send queue is a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`:
-//! [`SyscallDoorbell`] turns doorbells into system calls. Receive queues have none.
+//! device, [`RxeSends`], [`RxeReceives`] and [`RxeEnded`] those of reliable connections. The doorbell of a send queue is
+//! a `POST_SEND` command without a request, that of arming `REQ_NOTIFY_CQ`: [`SyscallDoorbell`] turns doorbells into
+//! system calls. Receive queues have none.
 //!
 //! All fields are in native byte order, except those that travel on the wire.
 //!
@@ -19,11 +20,13 @@
 
 mod path;
 mod queue_pair;
+mod reliable;
 pub mod ring;
 mod syscall_doorbell;
 mod wqe;
 
 pub use path::{RxePath, RxeRoute};
 pub use queue_pair::{QueueShapes, RxeQueues};
+pub use reliable::{RxeEnded, RxeReceives, RxeSends};
 pub use syscall_doorbell::{DoorbellCall, SyscallDoorbell};
 pub use wqe::{CQE, RECEIVE_WQE, SEND_WQE, send_room};

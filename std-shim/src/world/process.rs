@@ -186,7 +186,7 @@ impl Process {
         for (rank, entry) in membership.table().iter().enumerate() {
             process.add_peer(Rank(rank as u32), entry);
         }
-        process.remote_access.native = NativeAccess::new(&process.datagrams.device, settings.transport.rc_limit());
+        process.remote_access.native = NativeAccess::new(&process.datagrams.device, &settings.transport);
         process.membership = Some(membership);
         process.set_groups(groups, &settings.transport);
         Ok(process)

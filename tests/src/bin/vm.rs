@@ -199,9 +199,9 @@ const CHECKS: [Check; 34] = [
         4,
         240,
         "set -e
-        /host/guest rc-operations
+        for queues in library raw raw,library,raw,library; do /host/guest --queues $queues rc-operations; done
         for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
-        /host/guest rc-operations --lossy",
+        for queues in library raw; do /host/guest --queues $queues rc-operations --lossy; done",
     ),
     check(
         "adapters access windows of other ranks",

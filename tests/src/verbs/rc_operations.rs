@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use unisono_core::rma::Rights;
 use unisono_verbs::raw::{Data, Failure, RemoteMemory};
 use unisono_verbs::rc::{RcCompletion, RcCompletions, RcConnection, RcOperation, RcOptions, RcPostError, RcRequest};
-use unisono_verbs::ud::{Domain, OpenError, Registration};
+use unisono_verbs::ud::{Domain, OpenError, QueueChoice, Registration};
 
 use super::{Adapter, Outcome, within};
 
@@ -105,10 +105,11 @@ struct Node {
 }
 
 impl Node {
-    fn new(adapter: &str, options: &RcOptions) -> Outcome<Self> {
-        let domain = Domain::open(Some(adapter))?;
-        let (completions, memory) = (RcCompletions::new(&domain, options)?, Memory::new(&domain)?);
-        Ok(Self { name: adapter.to_owned(), domain, completions, memory })
+    fn new(adapter: &Adapter<'_>, options: &RcOptions) -> Outcome<Self> {
+        let domain = Domain::open(Some(adapter.name))?;
+        let options = RcOptions { queues: adapter.queues, ..*options };
+        let (completions, memory) = (RcCompletions::new(&domain, &options)?, Memory::new(&domain)?);
+        Ok(Self { name: adapter.name.to_owned(), domain, completions, memory })
     }
 
     fn completion(&mut self) -> Outcome<RcCompletion> {
@@ -184,8 +185,8 @@ const OPERATIONS: [(RcOperation, Rights); 5] = [
 /// # Errors
 /// Something is not as the driver promises.
 pub fn rc_operations(adapters: &[Adapter<'_>], lossy: bool) -> Outcome<()> {
-    let options = RcOptions { operations: 4 * DEPTH, receives: RECEIVES, atomics: true };
-    let nodes = adapters.iter().map(|adapter| Node::new(adapter.name, &options)).collect::<Outcome<Vec<_>>>()?;
+    let options = RcOptions { operations: 4 * DEPTH, receives: RECEIVES, atomics: true, queues: QueueChoice::Auto };
+    let nodes = adapters.iter().map(|adapter| Node::new(adapter, &options)).collect::<Outcome<Vec<_>>>()?;
     let Ok([mut target, mut origin, second, third]) = <[Node; 4]>::try_from(nodes) else {
         return Err("four adapters are needed".into());
     };
@@ -194,9 +195,10 @@ pub fn rc_operations(adapters: &[Adapter<'_>], lossy: bool) -> Outcome<()> {
     transfers(&mut origin, &mut target)?;
     ordered_immediates(&mut origin, &mut target)?;
     without_receives(&mut origin, &mut target)?;
+    bounds(&mut origin, &mut target)?;
     misaligned(&mut origin, &mut target)?;
     refusals(&mut origin, &mut target, lossy)?;
-    without_atomics(adapters[0].name, &mut origin, lossy)?;
+    without_atomics(&adapters[0], &mut origin, lossy)?;
     let mut origins = [origin, second, third];
     fetch_adds(&mut origins, &mut target)?;
     swaps(&mut origins, &mut target)?;
@@ -284,6 +286,31 @@ fn without_receives(origin: &mut Node, target: &mut Node) -> Outcome<()> {
     Ok(())
 }
 
+/// An end holds as many operations as it was made for, complete or not, until their completions are taken, and none before
+/// it is connected.
+fn bounds(origin: &mut Node, target: &mut Node) -> Outcome<()> {
+    let request = RcRequest {
+        operation: RcOperation::Write,
+        local: origin.memory.local(0, WORD),
+        remote: target.memory.remote(0),
+    };
+    let lonely = RcConnection::new(&origin.completions, DEPTH, PSN)?;
+    expect("an end that is not connected", &post(&lonely, request, 0), &Err(RcPostError::Refused))?;
+    let [end, _there] = connect(origin, target)?;
+    for tag in 0..DEPTH {
+        post(&end, request, tag)?;
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    expect("one more", &post(&end, request, DEPTH), &Err(RcPostError::Refused))?;
+    expect("the end of a write", &origin.ended()?, &(0, Ok(())))?;
+    let more = core::iter::repeat_with(|| post(&end, request, DEPTH)).take_while(Result::is_ok).count() as u32;
+    expect("places of completions that were taken", &(1..=DEPTH).contains(&more), &true)?;
+    for tag in (1..DEPTH).chain(core::iter::repeat_n(DEPTH, more as usize)) {
+        expect("the end of a write", &origin.ended()?, &(tag, Ok(())))?;
+    }
+    Ok(())
+}
+
 /// Misaligned atomics are not posted.
 fn misaligned(origin: &mut Node, target: &mut Node) -> Outcome<()> {
     let [end, _there] = connect(origin, target)?;
@@ -341,8 +368,9 @@ fn expect_refused(what: &str, ended: (u32, Result<(), Failure>), wanted: Failure
 }
 
 /// A node without atomics posts none, and executes none of its peers.
-fn without_atomics(adapter: &str, origin: &mut Node, lossy: bool) -> Outcome<()> {
-    let target = Node::new(adapter, &RcOptions { operations: DEPTH, receives: 0, atomics: false })?;
+fn without_atomics(adapter: &Adapter<'_>, origin: &mut Node, lossy: bool) -> Outcome<()> {
+    let options = RcOptions { operations: DEPTH, receives: 0, atomics: false, queues: adapter.queues };
+    let target = Node::new(adapter, &options)?;
     for (operation, _) in OPERATIONS.into_iter().skip(3) {
         let [end, there] = connect(origin, &target)?;
         let request = RcRequest { operation, local: target.memory.local(0, WORD), remote: origin.memory.remote(0) };

@@ -1,16 +1,19 @@
 //! One end of a reliable connection: its queue pair, created, connected, posted to, destroyed.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::ffi::c_int;
 use core::mem::MaybeUninit;
-use core::ptr;
 use core::ptr::NonNull;
+use std::os::fd::RawFd;
 
 use rdma_core_sys as sys;
 
+use super::address::{BITS_24, RcAddress};
 use super::completions::RcCompletions;
-use super::{BITS_24, RcAddress};
-use crate::raw::{Data, RemoteMemory};
+use super::mapped::MappedEnd;
+use super::objects::{CompletionObject, EndObject, LibraryPair, PairObject, ReceiveObject};
+use super::operation::RcRequest;
+use crate::raw::Data;
 use crate::ud::{Domain, OpenError, device_attributes, no_attributes};
 
 /// Reads that one end has outstanding at most.
@@ -30,50 +33,13 @@ const RNR_RETRIES: u8 = 7;
 /// Bytes of the memory of an atomic, and its alignment.
 const ATOMIC_BYTES: u32 = 8;
 
-/// What an operation does. Atomics are atomic with those of all connections of the peer's adapter, and with nothing else:
-/// not with its processor's instructions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum RcOperation {
-    /// Writes the memory here to that of the peer. Complete when the peer's adapter has it.
-    Write,
-    /// Writes, then the peer's adapter reports this value, if the peer's connections have receives
-    /// ([`RcOptions::receives`](super::RcOptions::receives)).
-    WriteImmediate(u32),
-    /// Reads the memory of the peer to that here.
-    Read,
-    /// Adds this to 64 bits of the peer, in its byte order; wraps around. The memory here gets their old value.
-    FetchAdd(u64),
-    /// Replaces 64 bits of the peer by `swap` if they are `compare`. The memory here gets their old value.
-    CompareSwap {
-        /// The value that is replaced.
-        compare: u64,
-        /// The new value.
-        swap: u64,
-    },
-}
-
-impl RcOperation {
-    const fn is_atomic(self) -> bool {
-        matches!(self, Self::FetchAdd(_) | Self::CompareSwap { .. })
-    }
-}
-
-/// An operation to post.
-#[derive(Clone, Copy, Debug)]
-pub struct RcRequest {
-    /// What it does.
-    pub operation: RcOperation,
-    /// Registered memory here.
-    pub local: Data,
-    /// As many bytes of the peer.
-    pub remote: RemoteMemory,
-}
-
 /// Why an operation was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RcPostError {
-    /// There is no room, or the adapter is closed.
-    #[error("as many operations are outstanding as the connection holds, or the adapter is closed")]
+    /// There is no room, the end was not connected, or the adapter is closed.
+    #[error(
+        "as many operations are outstanding as the connection holds, it is not connected, or the adapter is closed"
+    )]
     Refused,
     /// The memory of an atomic has another length, or another alignment, here or at the peer.
     #[error("the memory of an atomic operation is not 8 bytes that are aligned to 8")]
@@ -103,25 +69,13 @@ impl RcConnection {
         let mut open = domain.lock();
         let parts = open.pd.zip(open.context).zip(open.queues.get(completions.number));
         let ((pd, context), queue) = parts.ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
-        // SAFETY: numbers and pointers that may be null.
-        let mut wanted = unsafe { MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init() };
-        (wanted.send_cq, wanted.recv_cq) = (queue.as_ptr(), queue.as_ptr());
-        wanted.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
-        wanted.sq_sig_all = 1;
-        let (max_send_wr, one) = (operations, 1);
-        wanted.cap =
-            sys::ibv_qp_cap { max_send_wr, max_recv_wr: one, max_send_sge: one, max_recv_sge: one, max_inline_data: 0 };
         let receives = completions.receives.as_ref().and_then(|receives| receives.queue(&open));
-        wanted.srq = receives.map_or(ptr::null_mut(), NonNull::as_ptr);
-        // SAFETY: an open protection domain, a live completion queue, and a live shared receive queue or none.
-        let pair = NonNull::new(unsafe { sys::ibv_create_qp(pd.as_ptr(), &mut wanted) });
-        let pair = pair.ok_or_else(|| OpenError::last("ibv_create_qp"))?;
-        // SAFETY: just made.
-        let qpn = unsafe { pair.as_ref() }.qp_num;
-        let number = open.pairs.insert(pair);
+        let pair = make((pd, context), queue, receives, operations)?;
+        let end = EndObject::new(pair, operations);
+        let (qpn, reads) = (end.number(), reads(context));
+        let number = open.pairs.insert(end);
         drop(open);
-        let address =
-            RcAddress { gid: domain.gid().gid, qpn, psn: psn & BITS_24, mtu: domain.mtu(), reads: reads(context) };
+        let address = RcAddress { gid: domain.gid().gid, qpn, psn: psn & BITS_24, mtu: domain.mtu(), reads };
         // From here on, dropping it destroys the queue pair.
         let connection = Self { domain, number, address, atomics: completions.atomics };
         let (mut attributes, mask) = connection.initial();
@@ -181,7 +135,7 @@ impl RcConnection {
     /// The local memory stays registered, and nobody else uses it, until the completion has been polled or the end is
     /// dropped; of a write, others may read it.
     pub unsafe fn post(&self, request: &RcRequest, tag: u32) -> Result<(), RcPostError> {
-        let Data { address, bytes, key } = request.local;
+        let Data { address, bytes, .. } = request.local;
         if request.operation.is_atomic() {
             let is_aligned = |address: u64| address.is_multiple_of(ATOMIC_BYTES.into());
             if !self.atomics {
@@ -191,33 +145,10 @@ impl RcConnection {
                 return Err(RcPostError::Misaligned);
             }
         }
-        let mut piece = sys::ibv_sge { addr: address, length: bytes, lkey: key };
-        // SAFETY: numbers and pointers that may be null.
-        let mut entry = unsafe { MaybeUninit::<sys::ibv_send_wr>::zeroed().assume_init() };
-        entry.wr_id = tag.into();
-        (entry.sg_list, entry.num_sge) = (&mut piece, c_int::from(bytes > 0));
-        entry.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-        let RemoteMemory { address: remote_addr, key: rkey } = request.remote;
-        let rdma = sys::wr_t { rdma: sys::rdma_t { remote_addr, rkey } };
-        let atomic = |compare_add, swap| sys::wr_t { atomic: sys::atomic_t { remote_addr, compare_add, swap, rkey } };
-        use sys::ibv_wr_opcode as opcode;
-        (entry.opcode, entry.wr) = match request.operation {
-            RcOperation::Write => (opcode::IBV_WR_RDMA_WRITE, rdma),
-            RcOperation::WriteImmediate(value) => {
-                entry.imm_data_invalidated_rkey_union.imm_data = value.to_be();
-                (opcode::IBV_WR_RDMA_WRITE_WITH_IMM, rdma)
-            }
-            RcOperation::Read => (opcode::IBV_WR_RDMA_READ, rdma),
-            RcOperation::FetchAdd(add) => (opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(add, 0)),
-            RcOperation::CompareSwap { compare, swap } => (opcode::IBV_WR_ATOMIC_CMP_AND_SWP, atomic(compare, swap)),
-        };
-        let (open, mut bad) = (self.domain.lock(), ptr::null_mut());
-        let pair = open.pairs.get(self.number).ok_or(RcPostError::Refused)?;
-        // SAFETY: a live queue pair, since the domain is locked, and one request; the caller answers for its memory.
-        match unsafe { sys::ibv_post_send(pair.as_ptr(), &mut entry, &mut bad) } {
-            0 => Ok(()),
-            _ => Err(RcPostError::Refused),
-        }
+        let mut open = self.domain.lock();
+        let end = open.pairs.get_mut(self.number).ok_or(RcPostError::Refused)?;
+        // SAFETY: the caller answers for the memory.
+        if unsafe { end.post(request, tag) } { Ok(()) } else { Err(RcPostError::Refused) }
     }
 
     /// Ends all outstanding operations, which fail, as a failing adapter does.
@@ -244,23 +175,67 @@ impl RcConnection {
     }
 
     fn modify(&self, to: &mut sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> Result<(), OpenError> {
-        let open = self.domain.lock();
-        let pair = open.pairs.get(self.number).ok_or_else(|| OpenError::code("ibv_modify_qp", libc::ENODEV))?;
-        // SAFETY: a live queue pair, since the domain is locked, and filled attributes.
-        match unsafe { sys::ibv_modify_qp(pair.as_ptr(), to, mask.0 as c_int) } {
-            0 => Ok(()),
-            code => Err(OpenError::code("ibv_modify_qp", code)),
-        }
+        let mut open = self.domain.lock();
+        let end = open.pairs.get_mut(self.number).ok_or_else(|| OpenError::code("ibv_modify_qp", libc::ENODEV))?;
+        end.modify(to, mask)
     }
 }
 
 impl Drop for RcConnection {
     fn drop(&mut self) {
-        if let Some(pair) = self.domain.lock().pairs.take(self.number) {
-            // SAFETY: made by `new`, taken once.
-            unsafe { sys::ibv_destroy_qp(pair.as_ptr()) };
-        }
+        drop(self.domain.lock().pairs.take(self.number));
     }
+}
+
+/// A queue pair over these queues, of the same maker as they are.
+pub(super) fn make(
+    (pd, context): (NonNull<sys::ibv_pd>, NonNull<sys::ibv_context>),
+    queue: &CompletionObject,
+    receives: Option<&ReceiveObject>,
+    operations: u32,
+) -> Result<PairObject, OpenError> {
+    match (queue, receives) {
+        (CompletionObject::Library(queue), None | Some(ReceiveObject::Library(_))) => {
+            // SAFETY: numbers and pointers that may be null.
+            let mut wanted = unsafe { MaybeUninit::<sys::ibv_qp_init_attr>::zeroed().assume_init() };
+            (wanted.send_cq, wanted.recv_cq) = (queue.0.as_ptr(), queue.0.as_ptr());
+            wanted.qp_type = sys::ibv_qp_type::IBV_QPT_RC;
+            wanted.sq_sig_all = 1;
+            let (max_send_wr, one) = (operations, 1);
+            wanted.cap = sys::ibv_qp_cap {
+                max_send_wr,
+                max_recv_wr: one,
+                max_send_sge: one,
+                max_recv_sge: one,
+                max_inline_data: 0,
+            };
+            if let Some(ReceiveObject::Library(receives)) = receives {
+                wanted.srq = receives.0.as_ptr();
+            }
+            // SAFETY: an open protection domain, a live completion queue, and a live shared receive queue or none.
+            let pair = NonNull::new(unsafe { sys::ibv_create_qp(pd.as_ptr(), &mut wanted) });
+            pair.map(|pair| PairObject::Library(LibraryPair(pair))).ok_or_else(|| OpenError::last("ibv_create_qp"))
+        }
+        (CompletionObject::Mapped(queue), None | Some(ReceiveObject::Mapped(_))) => {
+            let receives = match receives {
+                Some(ReceiveObject::Mapped(receives)) => Some(&**receives),
+                _ => None,
+            };
+            // SAFETY: the adapter drops its objects before it closes its file; who posts answers for the memory.
+            let made = unsafe { MappedEnd::new(numbers(context, pd), queue, receives, operations) };
+            made.map(|end| PairObject::Mapped(Box::new(end)))
+                .map_err(|error| OpenError::Refused { what: "creating a queue pair through uverbs", error })
+        }
+        _ => Err(OpenError::code("ibv_create_qp", libc::EINVAL)),
+    }
+}
+
+/// The file of an opened adapter, and the handle of its protection domain.
+pub(super) fn numbers(context: NonNull<sys::ibv_context>, pd: NonNull<sys::ibv_pd>) -> (RawFd, u32) {
+    // SAFETY: an open context; its file does not change.
+    let file = unsafe { context.as_ref() }.cmd_fd;
+    // SAFETY: a live protection domain.
+    (file, unsafe { pd.as_ref() }.handle)
 }
 
 /// Reads that an adapter issues and serves at a time on one queue pair, at most [`READS`].

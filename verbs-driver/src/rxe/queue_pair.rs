@@ -247,7 +247,7 @@ impl<S: QueueAccess, R: QueueAccess, C: QueueAccess> QueuePair for RxeQueues<S, 
     fn post_receive(&mut self, data: Data, tag: u32) -> bool {
         let room = self.receive.has_room();
         if room {
-            self.receive.store(0, receive(data, tag));
+            self.receive.store(0, receive(data, tag.into()));
             self.receive.commit();
         }
         room

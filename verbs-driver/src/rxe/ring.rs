@@ -247,7 +247,8 @@ impl<S: QueueAccess> Consumer<S> {
         self.memory.barrier(Barrier::Flush);
     }
 
-    fn give_back(&mut self) {
+    /// Returns all consumed entries.
+    pub fn give_back(&mut self) {
         if self.next != self.returned {
             self.memory.barrier(Barrier::FromDevice);
             self.memory.record(Record::Index, self.next);

@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 use crate::queue_memory::{Block, UNIT, Unit};
-use crate::raw::{Data, Failure};
+use crate::raw::{Data, Failure, RemoteMemory};
+use crate::rc::{EndedWork, RcOperation, RcRequest};
 
 /// Bytes of a send entry in front of its pieces or inline bytes.
 pub const SEND_WQE: usize = 208;
@@ -12,8 +13,16 @@ pub const RECEIVE_WQE: usize = 40;
 /// Bytes of a completion.
 pub const CQE: usize = 48;
 
+/// Bytes of a send entry of a reliable connection, its piece included.
+pub(super) const RELIABLE_WQE: usize = SEND_WQE + UNIT;
+
 /// `ibv_wr_opcode` and `ibv_send_flags`.
+const OPCODE_WRITE: u32 = 0;
+const OPCODE_WRITE_IMMEDIATE: u32 = 1;
 pub(super) const OPCODE_SEND: u32 = 2;
+const OPCODE_READ: u32 = 4;
+const OPCODE_COMPARE_SWAP: u32 = 5;
+const OPCODE_FETCH_ADD: u32 = 6;
 pub(super) const SIGNALLED: u32 = 1 << 1;
 pub(super) const SOLICITED: u32 = 1 << 2;
 pub(super) const INLINE: u32 = 1 << 3;
@@ -21,8 +30,9 @@ pub(super) const INLINE: u32 = 1 << 3;
 pub(super) const FLAGS: usize = 1;
 /// `RXE_NETWORK_TYPE_*`.
 pub(super) const NETWORK: [u8; 2] = [1, 2];
-/// `ib_wc_flags`.
+/// `ib_wc_flags`, and `ib_wc_opcode` of a write with immediate that has arrived.
 const WITH_GRH: u32 = 1;
+const ARRIVED_IMMEDIATE: u32 = 129;
 
 /// Payload bytes in a send entry of this size.
 pub const fn send_room(entry: usize) -> usize {
@@ -161,6 +171,78 @@ pub(super) fn piece(data: Data) -> Unit {
     transmute!(Piece { address: data.address, bytes: data.bytes, key: data.key })
 }
 
+/// A send entry of a reliable connection (`rxe_send_wqe`), and its piece.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct ReliableWqe {
+    tag: u64,
+    reserved: u32,
+    opcode: u32,
+    flags: u32,
+    immediate: [u8; 4],
+    remote: u64,
+    /// Of atomics two operands of 64 bits, then the key; of others the key.
+    operands: [u32; 28],
+    kernel: [u32; 2],
+    /// The remote address again, which the kernel advances.
+    place: u64,
+    more_of_kernel: [u32; 4],
+    /// Its number among all of the queue.
+    number: u32,
+    last_of_kernel: u32,
+    progress: Progress,
+    piece: Piece,
+}
+
+/// The units of an operation, which is signalled.
+pub(super) fn reliable(request: &RcRequest, tag: u32, number: u32) -> [Unit; RELIABLE_WQE / UNIT] {
+    let RcRequest { operation, local, remote: RemoteMemory { address, key } } = *request;
+    let mut operands = [0; 28];
+    let mut atomic = |compare_or_add: u64, swap: u64| {
+        let low_first = |value: u64| [value as u32, (value >> 32) as u32];
+        let [a, b, c, d, of_key, ..] = &mut operands;
+        ([*a, *b], [*c, *d], *of_key) = (in_memory(low_first(compare_or_add)), in_memory(low_first(swap)), key);
+    };
+    let (opcode, immediate) = match operation {
+        RcOperation::Write => (OPCODE_WRITE, 0),
+        RcOperation::WriteImmediate(value) => (OPCODE_WRITE_IMMEDIATE, value),
+        RcOperation::Read => (OPCODE_READ, 0),
+        RcOperation::FetchAdd(add) => {
+            atomic(add, 0);
+            (OPCODE_FETCH_ADD, 0)
+        }
+        RcOperation::CompareSwap { compare, swap } => {
+            atomic(compare, swap);
+            (OPCODE_COMPARE_SWAP, 0)
+        }
+    };
+    if !operation.is_atomic() {
+        let [of_key, ..] = &mut operands;
+        *of_key = key;
+    }
+    transmute!(ReliableWqe {
+        tag: tag.into(),
+        reserved: 0,
+        opcode,
+        flags: SIGNALLED,
+        immediate: immediate.to_be_bytes(),
+        remote: address,
+        operands,
+        kernel: [0; 2],
+        place: address,
+        more_of_kernel: [0; 4],
+        number,
+        last_of_kernel: 0,
+        progress: Progress::new(local.bytes, (local.bytes > 0).into()),
+        piece: Piece { address: local.address, bytes: local.bytes, key: local.key },
+    })
+}
+
+/// The halves of a value, low half first, in the order in which they lie in memory.
+const fn in_memory([low, high]: [u32; 2]) -> [u32; 2] {
+    if cfg!(target_endian = "little") { [low, high] } else { [high, low] }
+}
+
 /// A receive entry of one piece, padded to whole units.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
@@ -172,10 +254,10 @@ struct ReceiveWqe {
     padding: u64,
 }
 
-pub(super) fn receive(data: Data, tag: u32) -> [Unit; 4] {
+pub(super) fn receive(data: Data, tag: u64) -> [Unit; 4] {
     let piece = Piece { address: data.address, bytes: data.bytes, key: data.key };
-    let progress = Progress::new(data.bytes, 1);
-    transmute!(ReceiveWqe { tag: tag.into(), reserved: [0; 2], progress, piece, padding: 0 })
+    let progress = Progress::new(data.bytes, (data.bytes > 0).into());
+    transmute!(ReceiveWqe { tag, reserved: [0; 2], progress, piece, padding: 0 })
 }
 
 #[derive(FromBytes, Immutable, KnownLayout)]
@@ -223,8 +305,19 @@ impl Completion {
     }
 }
 
+/// A completion of a reliable connection.
+pub(super) fn ended(block: Block) -> EndedWork {
+    let Cqe { tag, status, opcode, bytes, immediate, qpn, .. } = transmute!(block);
+    let immediate = (opcode == ARRIVED_IMMEDIATE).then_some(u32::from_be_bytes(immediate));
+    EndedWork { tag, result: Failure::of(status).map_or(Ok(()), Err), qpn, immediate, bytes }
+}
+
 const _: () = {
     use core::mem::offset_of;
+
+    assert!(size_of::<ReliableWqe>() == RELIABLE_WQE && offset_of!(ReliableWqe, remote) == 24);
+    assert!(offset_of!(ReliableWqe, place) == 152 && offset_of!(ReliableWqe, number) == 176);
+    assert!(offset_of!(ReliableWqe, progress) == 184 && offset_of!(Cqe, qpn) == 28);
 
     assert!(offset_of!(SendWqe, opcode) == offset_of!(Tagged, opcode));
     assert!(size_of::<SendWqe>() == SEND_WQE && size_of::<AddressVector>() == 88 && size_of::<ReceiveWqe>() == 64);

@@ -17,6 +17,7 @@ use unisono_core::rma::Rights;
 
 use super::gid::{Candidate, Encapsulation, Gid, choose};
 use super::queue::Provider;
+use crate::rc::{CompletionObject, EndObject, ReceiveObject};
 
 /// GIDs of a port that are looked at.
 const GIDS_MAX: usize = 256;
@@ -84,29 +85,29 @@ pub struct Domain {
 pub(crate) struct OpenDomain {
     pub(crate) context: Option<NonNull<sys::ibv_context>>,
     pub(crate) pd: Option<NonNull<sys::ibv_pd>>,
-    regions: Objects<sys::ibv_mr>,
+    regions: Objects<NonNull<sys::ibv_mr>>,
     /// Queue pairs, completion queues and shared receive queues of reliable connections.
-    pub(crate) pairs: Objects<sys::ibv_qp>,
-    pub(crate) queues: Objects<sys::ibv_cq>,
-    pub(crate) receives: Objects<sys::ibv_srq>,
+    pub(crate) pairs: Objects<EndObject>,
+    pub(crate) queues: Objects<CompletionObject>,
+    pub(crate) receives: Objects<ReceiveObject>,
 }
 
 /// Objects of an opened adapter by number. Closing the adapter destroys all of them.
 pub(crate) struct Objects<T> {
-    entries: Vec<Option<NonNull<T>>>,
+    entries: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
 impl<T> fmt::Debug for Objects<T> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_list().entries(self.entries.iter().flatten()).finish()
+        write!(to, "{} objects", self.entries.iter().flatten().count())
     }
 }
 
 impl<T> Objects<T> {
     const EMPTY: Self = Self { entries: Vec::new(), free: Vec::new() };
 
-    pub(crate) fn insert(&mut self, object: NonNull<T>) -> usize {
+    pub(crate) fn insert(&mut self, object: T) -> usize {
         let number = self.free.pop().unwrap_or(self.entries.len());
         match self.entries.get_mut(number) {
             Some(place) => *place = Some(object),
@@ -115,19 +116,27 @@ impl<T> Objects<T> {
         number
     }
 
-    pub(crate) fn get(&self, number: usize) -> Option<NonNull<T>> {
-        *self.entries.get(number)?
+    pub(crate) fn get(&self, number: usize) -> Option<&T> {
+        self.entries.get(number)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut T> {
+        self.entries.get_mut(number)?.as_mut()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten()
     }
 
     /// Removes an object, which its caller destroys.
-    pub(crate) fn take(&mut self, number: usize) -> Option<NonNull<T>> {
+    pub(crate) fn take(&mut self, number: usize) -> Option<T> {
         let object = self.entries.get_mut(number)?.take()?;
         self.free.push(number);
         Some(object)
     }
 
     /// Removes all objects; their numbers are not used again.
-    fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
+    fn drain(&mut self) -> impl Iterator<Item = T> {
         self.entries.iter_mut().filter_map(Option::take)
     }
 }
@@ -363,18 +372,10 @@ impl Domain {
     /// Closes the adapter. Queues and address handles must be gone before.
     pub(super) fn close(&self) {
         let mut open = self.lock();
-        for pair in open.pairs.drain() {
-            // SAFETY: made by a connection, taken once.
-            unsafe { sys::ibv_destroy_qp(pair.as_ptr()) };
-        }
-        for queue in open.queues.drain() {
-            // SAFETY: made by connections, taken once; its queue pairs are gone.
-            unsafe { sys::ibv_destroy_cq(queue.as_ptr()) };
-        }
-        for queue in open.receives.drain() {
-            // SAFETY: made by connections, taken once; its queue pairs are gone.
-            unsafe { sys::ibv_destroy_srq(queue.as_ptr()) };
-        }
+        // The kernel destroys no object in use.
+        open.pairs.drain().for_each(drop);
+        open.queues.drain().for_each(drop);
+        open.receives.drain().for_each(drop);
         for region in open.regions.drain() {
             // SAFETY: registered by `register`, taken once.
             unsafe { sys::ibv_dereg_mr(region.as_ptr()) };

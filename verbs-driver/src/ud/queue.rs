@@ -38,7 +38,7 @@ pub enum QueueChoice {
 
 impl QueueChoice {
     /// The writer to try on an adapter with this provider, and the one to try if that fails. `None`: there is none.
-    pub(super) const fn writers(self, provider: Option<Provider>) -> Option<(Writer, Option<Writer>)> {
+    pub(crate) const fn writers(self, provider: Option<Provider>) -> Option<(Writer, Option<Writer>)> {
         match (self, provider) {
             (Self::Auto, Some(provider)) => Some((Writer::Raw(provider), Some(Writer::Library))),
             (Self::Raw, Some(provider)) => Some((Writer::Raw(provider), None)),

@@ -15,6 +15,8 @@ pub(crate) const DESTROY_PAIR: u32 = 27;
 pub(crate) const POST_SEND: u32 = 28;
 pub(crate) const ATTACH_GROUP: u32 = 30;
 pub(crate) const DETACH_GROUP: u32 = 31;
+pub(crate) const CREATE_RECEIVES: u32 = 32;
+pub(crate) const DESTROY_RECEIVES: u32 = 35;
 /// Bytes of a send request in the interface (`ib_uverbs_send_wr`), which is not used: the kernel requires at least
 /// this, and clears as many bytes for each doorbell.
 const UNUSED_ENTRY: u32 = 56;

@@ -18,11 +18,12 @@ use unisono_core::rma::{RKey, Rights, RmaCall, RmaCompletion, RmaError, RmaOpera
 use unisono_core::span::Span;
 use unisono_verbs::raw::{Data, RemoteMemory};
 use unisono_verbs::rc::{RcAddress, RcCompletion, RcCompletions, RcConnection, RcOperation, RcOptions, RcRequest};
-use unisono_verbs::ud::{Domain, Registration};
+use unisono_verbs::ud::{Domain, QueueChoice, Registration};
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
 use super::remote_access::NativeMemory;
+use crate::environment::TransportSettings;
 use crate::world::connections::{ADDRESS, ConnectionEnd, ConnectionMessage, Connections};
 use crate::world::datagram_transport::DatagramTransport;
 use crate::world::window::memory::WindowMemory;
@@ -72,6 +73,8 @@ pub(in crate::world) struct NativeAccess {
     /// The adapter; `None`: there is none, or no connection is wanted.
     domain: Option<Arc<Domain>>,
     limit: u32,
+    /// Who writes the queues of connections.
+    queues: QueueChoice,
     /// Memory of this process that peers may access, with what they need to know.
     exposed: HashMap<RKey, (Registration, NativeMemory)>,
     /// Memory of peers, and by how many windows and imports it is known.
@@ -92,6 +95,7 @@ impl Default for NativeAccess {
             completions: None,
             domain: None,
             limit: 0,
+            queues: QueueChoice::Auto,
             exposed: HashMap::new(),
             remote: HashMap::new(),
             operations: HashMap::new(),
@@ -104,10 +108,11 @@ impl Default for NativeAccess {
 }
 
 impl NativeAccess {
-    /// Over at most `limit` connections of the device's adapter.
-    pub(super) fn new(device: &DatagramTransport, limit: u32) -> Self {
+    /// Over connections of the device's adapter.
+    pub(super) fn new(device: &DatagramTransport, settings: &TransportSettings) -> Self {
+        let (limit, queues) = (settings.rc_limit(), settings.queues.unwrap_or_default().into());
         let domain = device.domain().filter(|_| limit > 0).cloned();
-        Self { connections: Connections::new(limit as usize), domain, limit, ..Self::default() }
+        Self { connections: Connections::new(limit as usize), domain, limit, queues, ..Self::default() }
     }
 
     /// Lets connected peers write and read memory that they know by this key.
@@ -192,15 +197,21 @@ impl NativeAccess {
     /// Makes an end.
     fn make(
         completions: &mut Option<RcCompletions>,
-        (domain, limit): (Option<&Arc<Domain>>, u32),
+        (domain, limit, queues): (Option<&Arc<Domain>>, u32, QueueChoice),
         psn: u32,
     ) -> Option<RcConnection> {
         let domain = domain?;
         let made = match completions {
             Some(completions) => RcConnection::new(completions, DEPTH, psn),
             None => {
-                let options = RcOptions { operations: limit.saturating_mul(DEPTH), receives: 0, atomics: false };
-                RcCompletions::new(domain, &options)
+                let operations = limit.saturating_mul(DEPTH);
+                RcCompletions::new(domain, &RcOptions { operations, receives: 0, atomics: false, queues })
+                    .inspect(|made| {
+                        if let Some(error) = made.refused() {
+                            tracing::warn!(%error, "cannot map the queues of connections, using libibverbs");
+                        }
+                        tracing::info!("queues of connections {}", made.writer());
+                    })
                     .and_then(|made| RcConnection::new(completions.insert(made), DEPTH, psn))
             }
         };
@@ -216,11 +227,11 @@ impl Process {
             RmaRequest::Read { into, stride: None } => (RcOperation::Read, into),
             _ => return false,
         };
-        let NativeAccess { connections, completions, domain, limit, remote, operations, posted, .. } =
+        let NativeAccess { connections, completions, domain, limit, queues, remote, operations, posted, .. } =
             &mut self.remote_access.native;
         let Some((memory, _)) = remote.get(&(call.to, call.at.region)).filter(|_| span.bytes > 0) else { return false };
         let psn = self.transport.keys.next() as u32;
-        let make = || NativeAccess::make(completions, (domain.as_ref(), *limit), psn);
+        let make = || NativeAccess::make(completions, (domain.as_ref(), *limit, *queues), psn);
         let Some(end) = connections.demand(now, call.to, make) else { return false };
         let (regions, buffers) = (self.transport.regions.get_mut(), &mut self.transport.bounce_buffers);
         let (staged, local) = match (regions.key(span.region), operation) {
@@ -260,8 +271,9 @@ impl Process {
         for (from, message) in core::mem::take(&mut native.inbox) {
             moved = true;
             let psn = self.transport.keys.next() as u32;
-            let NativeAccess { connections, completions, domain, limit, .. } = &mut *native;
-            connections.handle(now, from, message, || NativeAccess::make(completions, (domain.as_ref(), *limit), psn));
+            let NativeAccess { connections, completions, domain, limit, queues, .. } = &mut *native;
+            let make = || NativeAccess::make(completions, (domain.as_ref(), *limit, *queues), psn);
+            connections.handle(now, from, message, make);
         }
         while let Some(ended) = self.remote_access.native.completions.as_mut().and_then(RcCompletions::poll) {
             moved = true;

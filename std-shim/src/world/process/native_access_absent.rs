@@ -5,6 +5,7 @@ use unisono_core::rma::{RKey, RmaCall};
 
 use super::Process;
 use super::remote_access::NativeMemory;
+use crate::environment::TransportSettings;
 use crate::world::datagram_transport::DatagramTransport;
 use crate::world::window::memory::WindowMemory;
 
@@ -12,7 +13,7 @@ use crate::world::window::memory::WindowMemory;
 pub(in crate::world) struct NativeAccess;
 
 impl NativeAccess {
-    pub(super) const fn new(_: &DatagramTransport, _: u32) -> Self {
+    pub(super) const fn new(_: &DatagramTransport, _: &TransportSettings) -> Self {
         Self
     }
 
