@@ -62,7 +62,7 @@ struct Touched {
 
 fn add(to: &mut Cells, buffers: &Buffers, span: BlockSpan) -> Result<(), String> {
     for block in span.blocks.iter() {
-        to.insert(buffers.cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
+        to.insert(buffers.named_cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?);
     }
     Ok(())
 }

@@ -116,6 +116,17 @@ impl Buffers {
         })
     }
 
+    /// As [`cell`](Self::cell), for a schedule. In place it finds a rank's own block among all blocks only: a caller has no
+    /// other buffer.
+    pub(crate) fn named_cell(&self, place: BlockBuffer, block: u32) -> Option<u32> {
+        let is_own = matches!(
+            (self.verb, place),
+            (CollectiveKind::Gather | CollectiveKind::Allgather, BlockBuffer::Input)
+                | (CollectiveKind::Scatter, BlockBuffer::Output)
+        );
+        if self.shared && is_own { None } else { self.cell(place, block) }
+    }
+
     /// Cells of which all segments are overwritten by a write to `place`: the result of a reduce-scatter in place
     /// overlays the input.
     pub(crate) fn overlaid(&self, place: BlockBuffer) -> core::ops::Range<u32> {
@@ -174,9 +185,11 @@ impl Memory {
     }
 
     pub(crate) fn load(&self, span: BlockSpan) -> Result<Vec<Value>, String> {
-        let read =
-            |block| self.read(span.buffer, block, span.segment).ok_or_else(|| format!("no block {block} in {span:?}"));
-        span.blocks.iter().map(read).collect()
+        let read = |block| {
+            self.buffers.named_cell(span.buffer, block)?;
+            self.read(span.buffer, block, span.segment)
+        };
+        span.blocks.iter().map(|block| read(block).ok_or_else(|| format!("no block {block} in {span:?}"))).collect()
     }
 
     pub(crate) fn store(&mut self, span: BlockSpan, values: &[Value]) -> Result<(), String> {
@@ -184,7 +197,8 @@ impl Memory {
             return Err(format!("{} blocks for {span:?}", values.len()));
         }
         for (block, value) in span.blocks.iter().zip(values) {
-            let cell = self.buffers.cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
+            let cell =
+                self.buffers.named_cell(span.buffer, block).ok_or_else(|| format!("no block {block} in {span:?}"))?;
             if !self.buffers.writable(span.buffer) {
                 return Err(format!("writes the input: {span:?}"));
             }

@@ -139,6 +139,7 @@ fn judge(options: &Options) -> ExitCode {
         if matches!(means, Means::Udp | Means::Mixed) {
             by_algorithms(means, &mut report);
             without_schedules(means, &mut report);
+            over_subgroups(means, &mut report);
         }
         misuses(means, &mut report);
         slow_ranks(means, &mut report);
@@ -167,6 +168,38 @@ fn without_schedules(means: Means, report: &mut Report) {
     ] {
         let options = [format!("--{verb}"), algorithm.to_owned()];
         compare(means, 4, &options, &format!("{means:?}, {verb} by {algorithm}"), report);
+    }
+}
+
+/// Every collective that is composed of those of subgroups, on two and on three levels.
+fn over_subgroups(means: Means, report: &mut Report) {
+    let flat = [CollectiveKind::Alltoall, CollectiveKind::Scan, CollectiveKind::Exscan];
+    let composed: Vec<_> = COLLECTIVES.iter().map(|(verb, ..)| *verb).filter(|verb| !flat.contains(verb)).collect();
+    for (ranks, groups, levels) in [(6, "3", 2), (8, "4,2", 3)] {
+        let of = format!("{means:?}, {ranks} ranks, groups of {groups}");
+        let said = run_with(
+            means,
+            Part::Algorithms,
+            ranks,
+            &["--hierarchy".to_owned(), groups.to_owned()],
+            Duration::from_secs(120),
+        );
+        let reports: Vec<OracleReport> = said.iter().flatten().map_while(|line| parse_oracle_report(line)).collect();
+        if reports.len() as u32 != ranks {
+            eprintln!("{of}: {said:?}");
+        }
+        let ran = |verb: &CollectiveKind| {
+            let is_composed = |choice: &LoggedSelection| choice.collective == verb.name() && choice.levels == levels;
+            !reports.is_empty() && reports.iter().all(|(.., choices)| choices.iter().any(is_composed))
+        };
+        composed.iter().filter(|verb| !ran(verb)).for_each(|verb| eprintln!("{of}: {} did not run", verb.name()));
+        let ran = composed.iter().filter(|verb| ran(verb)).count();
+        report.figure("ran_composed", &of, ran as f64, "collectives", Limit::Least(composed.len() as f64));
+        let compared = reports.iter().map(|(compared, ..)| compared).sum();
+        report.figure("compared", &of, compared, "results", Limit::Least(1e3 * f64::from(ranks)));
+        let wrong = reports.iter().map(|(_, wrong, _)| wrong).sum::<f64>();
+        let wrong = if reports.len() as u32 == ranks { wrong } else { f64::NAN };
+        report.figure("wrong", &of, wrong, "results", Limit::Most(0.0));
     }
 }
 

@@ -19,12 +19,14 @@ pub struct LoggedSelection {
     pub ports: u64,
     /// Segments.
     pub segments: u64,
+    /// Levels of subgroups, that of the leaders included.
+    pub levels: u64,
 }
 
 impl fmt::Display for LoggedSelection {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { collective, algorithm, ports, segments } = self;
-        write!(to, "{collective}/{algorithm}/{ports}/{segments}")
+        let Self { collective, algorithm, ports, segments, levels } = self;
+        write!(to, "{collective}/{algorithm}/{ports}/{segments}/{levels}")
     }
 }
 
@@ -32,9 +34,11 @@ impl LoggedSelection {
     /// Parses the displayed form.
     pub fn read(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split('/').collect();
-        let [collective, algorithm, ports, segments] = words[..] else { return None };
+        let [collective, algorithm, ref numbers @ ..] = words[..] else { return None };
         let [collective, algorithm] = [collective, algorithm].map(str::to_owned);
-        Some(Self { collective, algorithm, ports: ports.parse().ok()?, segments: segments.parse().ok()? })
+        let numbers: Vec<u64> = numbers.iter().map(|number| number.parse()).collect::<Result<_, _>>().ok()?;
+        let [ports, segments, levels] = numbers[..] else { return None };
+        Some(Self { collective, algorithm, ports, segments, levels })
     }
 }
 
@@ -72,6 +76,7 @@ impl Visit for LoggedSelection {
         match field.name() {
             "ports" => self.ports = value,
             "segments" => self.segments = value,
+            "levels" => self.levels = value,
             _ => {}
         }
     }

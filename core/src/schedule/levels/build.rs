@@ -217,10 +217,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Gathers blocks at the leaders of the last level, by position at `held`. `in_place`: the own block is there.
     fn gather_up(&mut self, held: Place, in_place: bool, lower: LowerTrees) -> Result<(), Unsupported> {
         let all = view(held, Unit::Member);
+        let has_all = self.spec.collective == CollectiveKind::Allgather || self.spec.rank == self.spec.root;
+        let own = if self.spec.in_place && has_all { (BlockBuffer::Output, self.spec.rank.0) } else { INPUT };
         for subgroup in self.lower_groups() {
             let (plan, input) = if subgroup.level == 0 {
                 let spec = self.spec_in(subgroup, CollectiveKind::Gather, lower);
-                (Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?, view(INPUT, Unit::Blocks(1)))
+                (Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?, view(own, Unit::Blocks(1)))
             } else {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load })), all)
