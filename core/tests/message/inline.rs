@@ -13,6 +13,11 @@ use unisono_core::message::{Context, Pattern, Tag};
 
 use crate::storage::{Boxes, Sizes, machine};
 
+/// Flags of a header.
+const SYNCHRONOUS: u8 = 1;
+const OFFERED: u8 = 2;
+const PROMPT: u8 = 4;
+
 /// An item of a channel: the credit of a short message, or a header.
 enum Carried {
     Short(HeaderCredit),
@@ -37,7 +42,11 @@ impl Pair {
 
     /// Sends a short message. False: it cannot be sent now.
     fn send(&mut self, rank: usize) -> bool {
-        let credit = self.machines[rank].send_inline(PeerId(1 - rank as u32));
+        let to = PeerId(1 - rank as u32);
+        let machine = &mut self.machines[rank];
+        let (can_send, is_out_of_credit) = (machine.can_send(to), machine.is_out_of_credit(to));
+        let credit = machine.send_inline(to);
+        assert_eq!((can_send, is_out_of_credit), (credit.is_some(), credit.is_none()));
         self.towards[1 - rank].extend(credit.map(Carried::Short));
         credit.is_some()
     }
@@ -127,6 +136,18 @@ fn an_eager_message_of_the_short_length_is_counted_like_a_short_one() {
         short == eager
     };
     assert_eq!([0, 64, 65].map(is_counted_alike), [true, true, false]);
+}
+
+#[test]
+fn an_eager_message_that_awaits_an_answer_is_not_counted_alone() {
+    let takes = |flags: u8| {
+        let [mut receiver, _] = Pair::new(8).machines;
+        let mut head =
+            MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 }).as_ref().to_vec();
+        head[1] = flags;
+        receiver.take_eager(PeerId(1), &head, MessageHeader::EAGER as u32).is_some()
+    };
+    assert_eq!([0, SYNCHRONOUS, OFFERED, PROMPT].map(takes), [true, false, false, true]);
 }
 
 #[test]

@@ -34,8 +34,9 @@ fn handle_piggybacked(window: &mut Window, path: &mut Path<Nanos>, now: u64, cum
 
 #[test]
 fn redundant_ack_has_the_effect_of_its_acknowledgement() {
-    let mut known = [0; 3];
-    for (known, (sent, acknowledged, drains)) in known.iter_mut().zip([(3, 3, false), (3, 1, false), (3, 1, true)]) {
+    let cases = [(3, 3, false, false), (3, 1, false, false), (3, 1, true, false), (3, 1, false, true)];
+    let mut known = [0; 4];
+    for (known, (sent, acknowledged, drains, contradicts)) in known.iter_mut().zip(cases) {
         let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
         handle_piggybacked(&mut window, &mut path, 0, 0, 6);
         for i in 0..sent {
@@ -47,6 +48,9 @@ fn redundant_ack_has_the_effect_of_its_acknowledgement() {
         }
         window.handle_completed(DeviceQueue::Polled, Ticket(sent));
         handle_piggybacked(&mut window, &mut path, 10_000, acknowledged, 4);
+        if contradicts {
+            handle_piggybacked(&mut window, &mut path, 20_000, 9, 4);
+        }
         for (cumulative, credit) in (0..6).flat_map(|cumulative| (0..8).map(move |credit| (cumulative, credit))) {
             let (mut short, mut long) = (window, window);
             if short.is_redundant_ack(1_000_000, Psn::new(cumulative), credit, UNITS) {
@@ -56,8 +60,9 @@ fn redundant_ack_has_the_effect_of_its_acknowledgement() {
             assert_eq!(short, long, "{sent} {acknowledged} {cumulative} {credit}");
         }
     }
-    // Of credits 0 to 7: those within the current credit; once it is returned, all of them.
-    assert_eq!(known, [5, 6, 8]);
+    // Of credits 0 to 7: those within the current credit; once it is returned, all of them; after an acknowledgement of
+    // what was not sent, none.
+    assert_eq!(known, [5, 6, 8, 0]);
 }
 
 #[test]
