@@ -84,7 +84,8 @@ impl RcCompletions {
         let arrivals = receives.as_ref().map_or(0, |receives| receives.length().saturating_mul(2));
         let entries = c_int::try_from(operations.saturating_add(arrivals)).unwrap_or(c_int::MAX);
         let mut open = domain.lock();
-        let context = open.context.ok_or_else(|| OpenError::code("ibv_create_cq", libc::ENODEV))?;
+        let parts = open.context.zip(open.file_and_pd());
+        let (context, (file, _)) = parts.ok_or_else(|| OpenError::code("ibv_create_cq", libc::ENODEV))?;
         let queue = match writer {
             Writer::Library => {
                 // SAFETY: an open context, and no channel.
@@ -94,17 +95,15 @@ impl RcCompletions {
                 CompletionObject::Library(LibraryCompletions(queue))
             }
             Writer::Raw(Provider::Rxe) => {
-                // SAFETY: an open context; its file does not change.
-                let file = unsafe { context.as_ref() }.cmd_fd;
                 // SAFETY: the adapter drops its objects before it closes its file.
                 let made = unsafe { MappedCompletions::new(file, entries as u32) };
                 let made = made.map_err(|error| OpenError::Refused { what: "CREATE_CQ", error })?;
                 CompletionObject::Mapped(Box::new(made))
             }
         };
-        if let (Writer::Raw(_), Some(pd)) = (writer, open.pd) {
+        if matches!(writer, Writer::Raw(_)) {
             // Whether the kernel makes queue pairs over them, too.
-            drop(make((pd, context), &queue, receives.as_ref().and_then(|receives| receives.queue(&open)), 1)?);
+            drop(make(&open, &queue, receives.as_ref().and_then(|receives| receives.queue(&open)), 1)?);
         }
         let number = open.queues.insert(queue);
         drop(open);

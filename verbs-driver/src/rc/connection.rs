@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
-use std::os::fd::RawFd;
 
 use rdma_core_sys as sys;
 
@@ -14,7 +13,7 @@ use super::mapped::MappedEnd;
 use super::objects::{CompletionObject, EndObject, LibraryPair, PairObject, ReceiveObject};
 use super::operation::RcRequest;
 use crate::raw::Data;
-use crate::ud::{Domain, OpenError, device_attributes, no_attributes};
+use crate::ud::{Domain, OpenDomain, OpenError, device_attributes, no_attributes};
 
 /// Reads that one end has outstanding at most.
 const READS: u8 = 16;
@@ -67,10 +66,10 @@ impl RcConnection {
     pub fn new(completions: &RcCompletions, operations: u32, psn: u32) -> Result<Self, OpenError> {
         let domain = Arc::clone(completions.domain());
         let mut open = domain.lock();
-        let parts = open.pd.zip(open.context).zip(open.queues.get(completions.number));
-        let ((pd, context), queue) = parts.ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
+        let parts = open.context.zip(open.queues.get(completions.number));
+        let (context, queue) = parts.ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
         let receives = completions.receives.as_ref().and_then(|receives| receives.queue(&open));
-        let pair = make((pd, context), queue, receives, operations)?;
+        let pair = make(&open, queue, receives, operations)?;
         let end = EndObject::new(pair, operations);
         let (qpn, reads) = (end.number(), reads(context));
         let number = open.pairs.insert(end);
@@ -189,11 +188,13 @@ impl Drop for RcConnection {
 
 /// A queue pair over these queues, of the same maker as they are.
 pub(super) fn make(
-    (pd, context): (NonNull<sys::ibv_pd>, NonNull<sys::ibv_context>),
+    open: &OpenDomain,
     queue: &CompletionObject,
     receives: Option<&ReceiveObject>,
     operations: u32,
 ) -> Result<PairObject, OpenError> {
+    let parts = open.pd.zip(open.file_and_pd());
+    let (pd, file_and_pd) = parts.ok_or_else(|| OpenError::code("ibv_create_qp", libc::ENODEV))?;
     match (queue, receives) {
         (CompletionObject::Library(queue), None | Some(ReceiveObject::Library(_))) => {
             // SAFETY: numbers and pointers that may be null.
@@ -222,20 +223,12 @@ pub(super) fn make(
                 _ => None,
             };
             // SAFETY: the adapter drops its objects before it closes its file; who posts answers for the memory.
-            let made = unsafe { MappedEnd::new(numbers(context, pd), queue, receives, operations) };
+            let made = unsafe { MappedEnd::new(file_and_pd, queue, receives, operations) };
             made.map(|end| PairObject::Mapped(Box::new(end)))
                 .map_err(|error| OpenError::Refused { what: "creating a queue pair through uverbs", error })
         }
         _ => Err(OpenError::code("ibv_create_qp", libc::EINVAL)),
     }
-}
-
-/// The file of an opened adapter, and the handle of its protection domain.
-pub(super) fn numbers(context: NonNull<sys::ibv_context>, pd: NonNull<sys::ibv_pd>) -> (RawFd, u32) {
-    // SAFETY: an open context; its file does not change.
-    let file = unsafe { context.as_ref() }.cmd_fd;
-    // SAFETY: a live protection domain.
-    (file, unsafe { pd.as_ref() }.handle)
 }
 
 /// Reads that an adapter issues and serves at a time on one queue pair, at most [`READS`].

@@ -10,11 +10,10 @@ use crate::queue_memory::Mapped;
 use crate::rxe::ring::{INDICES, Shape};
 use crate::rxe::{DoorbellCall, RxeEnded, RxeReceives, RxeSends, SyscallDoorbell};
 use crate::uverbs::command::{
-    CREATE_PAIR, CREATE_RECEIVES, DESTROY_PAIR, DESTROY_RECEIVES, MODIFY_PAIR, ring, send_command,
-    send_command_with_answer, wide,
+    CREATE_RECEIVES, DESTROY_RECEIVES, MODIFY_PAIR, ring, send_command, send_command_with_answer,
 };
-use crate::uverbs::mapping::{Map, mapped};
-use crate::uverbs::objects::{Completions, Object, completions};
+use crate::uverbs::mapping::{Map, mapped, wrong_size};
+use crate::uverbs::objects::{Completions, Object, QueuePair, completions, queue_pair};
 
 /// The element of asynchronous events: odd, so that it is no address of a libibverbs object, and no lane's.
 const ELEMENT: u32 = 5;
@@ -38,10 +37,6 @@ impl DoorbellCall for Doorbell {
 }
 
 type Queue = SyscallDoorbell<Mapped, Doorbell>;
-
-fn too_small() -> io::Error {
-    io::Error::other("the kernel created queues of a different size than requested")
-}
 
 /// The queue pair of a connection's end.
 pub(crate) struct MappedEnd {
@@ -70,17 +65,13 @@ impl MappedEnd {
         let kind = SIGNAL_ALL | RELIABLE | if receives.is_some() { HAS_SHARED_RECEIVES } else { 0 };
         // One receive, which is never posted, and one piece of each.
         let fields = [handles, [operations, 1, 1, 1, 0, kind]].concat();
-        // The common response, then offset, size and padding of the receive queue and of the send queue.
-        let mut answer = [0; 8 + 4 + 4];
-        send_command_with_answer(file, CREATE_PAIR, &fields, &mut answer)?;
-        let [handle, number, .., low, high, size, _] = answer;
-        let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
-        let map = Map::new(file, wide(low, high), size as usize)?;
+        let QueuePair { object, number, send, .. } = queue_pair(file, &fields)?;
+        let map = Map::new(file, send)?;
         let (shape, [put, taken]) = (map.shape()?, INDICES);
         // SAFETY: mapped as long as this lives, whose fields are dropped in order; nobody else uses it but the kernel. The
         // poster of an operation answers for its memory.
-        let queue = unsafe { mapped(&map, shape, [put, taken], Doorbell { file, pair: Some(handle) }) }?;
-        let sends = RxeSends::new(shape, queue).ok_or_else(too_small)?;
+        let queue = unsafe { mapped(&map, shape, [put, taken], Doorbell { file, pair: Some(object.handle) }) }?;
+        let sends = RxeSends::new(shape, queue).ok_or_else(wrong_size)?;
         Ok(Self { sends, object, _map: map, number })
     }
 
@@ -150,7 +141,7 @@ impl MappedCompletions {
         let (shape, [put, taken]) = (of.map.shape()?, INDICES);
         // SAFETY: mapped as long as this lives; nobody else uses it but the kernel. Completions name no memory.
         let queue = unsafe { mapped(&of.map, shape, [taken, put], Doorbell { file, pair: None }) }?;
-        Ok(Self { queue: RxeEnded::new(shape, queue).ok_or_else(too_small)?, of })
+        Ok(Self { queue: RxeEnded::new(shape, queue).ok_or_else(wrong_size)?, of })
     }
 
     pub(super) fn poll(&mut self) -> Option<EndedWork> {
@@ -179,13 +170,13 @@ impl MappedReceives {
         // The common response; offset, size and padding; the queue's number.
         let mut answer = [0; 4 + 4 + 2];
         send_command_with_answer(file, CREATE_RECEIVES, &[ELEMENT, 0, pd, receives, 1, 0], &mut answer)?;
-        let [handle, _, _, _, low, high, size, ..] = answer;
+        let [handle, _, _, _, place @ .., _, _] = answer;
         let object = Object { file, handle, destroy: DESTROY_RECEIVES, answer: 1 };
-        let map = Map::new(file, wide(low, high), size as usize)?;
+        let map = Map::new(file, place)?;
         let (shape, [put, taken]): (Shape, _) = (map.shape()?, INDICES);
         // SAFETY: mapped as long as this lives; nobody else uses it but the kernel. Its entries name no memory.
         let queue = unsafe { mapped(&map, shape, [put, taken], Doorbell { file, pair: None }) }?;
-        Ok(Self { queue: RxeReceives::new(shape, queue).ok_or_else(too_small)?, object, _map: map })
+        Ok(Self { queue: RxeReceives::new(shape, queue).ok_or_else(wrong_size)?, object, _map: map })
     }
 
     pub(super) fn fill(&mut self) -> u32 {

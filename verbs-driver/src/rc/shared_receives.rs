@@ -9,7 +9,6 @@ use core::ptr::NonNull;
 
 use rdma_core_sys as sys;
 
-use super::connection::numbers;
 use super::mapped::MappedReceives;
 use super::objects::{LibraryReceives, ReceiveObject};
 use crate::ud::{Domain, OpenDomain, OpenError, Provider, Writer, device_attributes};
@@ -29,8 +28,8 @@ impl SharedReceives {
     /// [`OpenError::NoSharedReceives`]; [`OpenError::Refused`]: the adapter has none left, or the domain is closed.
     pub(super) fn new((domain, writer): (&Arc<Domain>, Writer), receives: u32) -> Result<Self, OpenError> {
         let mut open = domain.lock();
-        let parts = open.pd.zip(open.context);
-        let (pd, context) = parts.ok_or_else(|| OpenError::code("ibv_create_srq", libc::ENODEV))?;
+        let parts = open.pd.zip(open.context).zip(open.file_and_pd());
+        let ((pd, context), file_and_pd) = parts.ok_or_else(|| OpenError::code("ibv_create_srq", libc::ENODEV))?;
         let longest = device_attributes(context).map_or(0, |attributes| attributes.max_srq_wr);
         if u32::try_from(longest).unwrap_or(0) < receives {
             return Err(OpenError::NoSharedReceives(domain.name().to_owned(), receives));
@@ -47,7 +46,7 @@ impl SharedReceives {
             }
             Writer::Raw(Provider::Rxe) => {
                 // SAFETY: the adapter drops its objects before it closes its file.
-                let made = unsafe { MappedReceives::new(numbers(context, pd), receives) };
+                let made = unsafe { MappedReceives::new(file_and_pd, receives) };
                 let made = made.map_err(|error| OpenError::Refused { what: "CREATE_SRQ", error })?;
                 (ReceiveObject::Mapped(Box::new(made)), u32::MAX)
             }

@@ -167,8 +167,14 @@ struct Piece {
     key: u32,
 }
 
+impl From<Data> for Piece {
+    fn from(Data { address, bytes, key }: Data) -> Self {
+        Self { address, bytes, key }
+    }
+}
+
 pub(super) fn piece(data: Data) -> Unit {
-    transmute!(Piece { address: data.address, bytes: data.bytes, key: data.key })
+    transmute!(Piece::from(data))
 }
 
 /// A send entry of a reliable connection (`rxe_send_wqe`), and its piece.
@@ -234,7 +240,7 @@ pub(super) fn reliable(request: &RcRequest, tag: u32, number: u32) -> [Unit; REL
         number,
         last_of_kernel: 0,
         progress: Progress::new(local.bytes, (local.bytes > 0).into()),
-        piece: Piece { address: local.address, bytes: local.bytes, key: local.key },
+        piece: local.into(),
     })
 }
 
@@ -255,9 +261,8 @@ struct ReceiveWqe {
 }
 
 pub(super) fn receive(data: Data, tag: u64) -> [Unit; 4] {
-    let piece = Piece { address: data.address, bytes: data.bytes, key: data.key };
     let progress = Progress::new(data.bytes, (data.bytes > 0).into());
-    transmute!(ReceiveWqe { tag, reserved: [0; 2], progress, piece, padding: 0 })
+    transmute!(ReceiveWqe { tag, reserved: [0; 2], progress, piece: data.into(), padding: 0 })
 }
 
 #[derive(FromBytes, Immutable, KnownLayout)]

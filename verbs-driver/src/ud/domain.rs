@@ -10,6 +10,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_core_sys as sys;
@@ -90,6 +91,17 @@ pub(crate) struct OpenDomain {
     pub(crate) pairs: Objects<EndObject>,
     pub(crate) queues: Objects<CompletionObject>,
     pub(crate) receives: Objects<ReceiveObject>,
+}
+
+impl OpenDomain {
+    /// The adapter's file, to which commands are written, and the handle of the protection domain, while they are open.
+    pub(crate) fn file_and_pd(&self) -> Option<(RawFd, u32)> {
+        let (context, pd) = self.context.zip(self.pd)?;
+        // SAFETY: an open context; its file does not change.
+        let file = unsafe { context.as_ref() }.cmd_fd;
+        // SAFETY: a live protection domain.
+        Some((file, unsafe { pd.as_ref() }.handle))
+    }
 }
 
 /// Objects of an opened adapter by number. Closing the adapter destroys all of them.

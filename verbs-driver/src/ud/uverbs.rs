@@ -9,11 +9,10 @@ use crate::queue_memory::Mapped;
 use crate::rxe::ring::{INDICES, Shape};
 use crate::rxe::{DoorbellCall, QueueShapes, RxeQueues, SyscallDoorbell};
 use crate::uverbs::command::{
-    ATTACH_GROUP, CREATE_CHANNEL, CREATE_PAIR, DESTROY_PAIR, DETACH_GROUP, MODIFY_PAIR, NOTIFY, ring, send_command,
-    send_command_with_answer, wide,
+    ATTACH_GROUP, CREATE_CHANNEL, DETACH_GROUP, MODIFY_PAIR, NOTIFY, ring, send_command, send_command_with_answer,
 };
-use crate::uverbs::mapping::{Map, mapped};
-use crate::uverbs::objects::{Completions, Object, check_version, completions};
+use crate::uverbs::mapping::{Map, mapped, wrong_size};
+use crate::uverbs::objects::{Completions, Object, QueuePair, check_version, completions, queue_pair};
 
 /// `IBV_QPT_UD`, in the byte after that of `sq_sig_all`.
 const DATAGRAMS: u32 = 4 << 8;
@@ -126,11 +125,7 @@ impl UverbsQueuePair {
         element: u32,
     ) -> io::Result<(Arc<Self>, RxeQueues<UverbsQueue, UverbsQueue, UverbsQueue>)> {
         check_version(domain.name())?;
-        let (context, pd) = domain.parts().ok_or(io::ErrorKind::NotConnected)?;
-        // SAFETY: an open context; its file does not change.
-        let file = unsafe { context.as_ref() }.cmd_fd;
-        // SAFETY: a live protection domain.
-        let pd = unsafe { pd.as_ref() }.handle;
+        let (file, pd) = domain.lock().file_and_pd().ok_or(io::ErrorKind::NotConnected)?;
         let mut answer = [0; 1];
         send_command_with_answer(file, CREATE_CHANNEL, &[], &mut answer)?;
         // SAFETY: the kernel has just opened it for us.
@@ -139,14 +134,9 @@ impl UverbsQueuePair {
         let received = completions(file, 4 * depth.receives, channel.as_raw_fd(), element)?;
         let handles = [element, 0, pd, sent.object.handle, received.object.handle, 0];
         let sizes = [depth.sends, depth.receives, 2, 1, depth.inline, DATAGRAMS];
-        let fields = [handles, sizes].concat();
-        // The common response, then offset, size and padding of the receive queue and of the send queue.
-        let mut answer = [0; 8 + 4 + 4];
-        send_command_with_answer(file, CREATE_PAIR, &fields, &mut answer)?;
-        let [handle, number, .., a, b, c, _, d, e, f, _] = answer;
-        let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
+        let QueuePair { object, number, receive, send } = queue_pair(file, &[handles, sizes].concat())?;
         // Mapped before the fields below are set: if one mapping fails, the earlier ones must be dropped in order.
-        let (receive, send) = (Map::new(file, wide(a, b), c as usize)?, Map::new(file, wide(d, e), f as usize)?);
+        let (receive, send) = (Map::new(file, receive)?, Map::new(file, send)?);
         let pair = Self {
             file,
             object,
@@ -263,6 +253,6 @@ impl UverbsQueuePair {
         let sent = queue(&pair.sent.map, sizes.sent, [taken, put], Command::Nothing);
         let received = queue(&pair.received.map, sizes.received, [taken, put], Command::Notify);
         let queues = RxeQueues::new(sizes, send?, sent?, receive?, received?);
-        queues.ok_or_else(|| io::Error::other("the kernel created queues of a different size than requested"))
+        queues.ok_or_else(wrong_size)
     }
 }

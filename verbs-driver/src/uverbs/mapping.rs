@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use crate::queue_memory::{Mapped, QueueAddresses};
 use crate::rxe::ring::{HEADER, Shape};
 use crate::rxe::{DoorbellCall, SyscallDoorbell};
+use crate::uverbs::command::wide;
 
 /// A mapping of the device's file.
 #[derive(Debug)]
@@ -16,8 +17,9 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub(crate) fn new(file: RawFd, offset: u64, bytes: usize) -> io::Result<Self> {
-        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    /// Maps the place that the kernel answered: offset, size and padding (`mminfo`).
+    pub(crate) fn new(file: RawFd, [low, high, size, _]: [u32; 4]) -> io::Result<Self> {
+        let (offset, bytes) = (libc::off_t::try_from(wide(low, high)).map_err(io::Error::other)?, size as usize);
         // SAFETY: a new mapping of what the kernel offers at this place.
         let start = unsafe {
             libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, offset)
@@ -57,6 +59,11 @@ impl Drop for Map {
 unsafe impl Send for Map {}
 // SAFETY: shared use reads where it lies, and words of its header that the kernel wrote and leaves alone.
 unsafe impl Sync for Map {}
+
+/// The error of queues whose size is not as requested.
+pub(crate) fn wrong_size() -> io::Error {
+    io::Error::other("the kernel created queues of a different size than requested")
+}
 
 /// The queue in this mapping. `indices`: the driver's, the kernel's.
 ///

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use super::command::{CREATE_COMPLETIONS, DESTROY_COMPLETIONS, send_command_with_answer, wide};
+use super::command::{CREATE_COMPLETIONS, CREATE_PAIR, DESTROY_COMPLETIONS, DESTROY_PAIR, send_command_with_answer};
 use super::mapping::Map;
 
 /// The directory with the ABI version of each adapter's user interface, and the version of Soft-RoCE's queues that is
@@ -82,9 +82,29 @@ pub(crate) fn completions(file: RawFd, entries: u32, channel: RawFd, element: u3
     // Handle and entries, then offset, size and padding.
     let mut answer = [0; 2 + 4];
     send_command_with_answer(file, CREATE_COMPLETIONS, &[element, 0, entries, 0, channel as u32, 0], &mut answer)?;
-    let [handle, _, low, high, size, _] = answer;
+    let [handle, _, place @ ..] = answer;
     let object = Object { file, handle, destroy: DESTROY_COMPLETIONS, answer: 2 };
-    Ok(Completions { object, map: Map::new(file, wide(low, high), size as usize)? })
+    Ok(Completions { object, map: Map::new(file, place)? })
+}
+
+/// A queue pair, and the places of its queues, which are not mapped yet. If it shares a receive queue, it has none of
+/// its own.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) object: Object,
+    pub(crate) number: u32,
+    pub(crate) receive: [u32; 4],
+    pub(crate) send: [u32; 4],
+}
+
+/// Creates a queue pair by a command with these fields.
+pub(crate) fn queue_pair(file: RawFd, fields: &[u32]) -> io::Result<QueuePair> {
+    // The common response, then offset, size and padding of the receive queue and of the send queue.
+    let mut answer = [0; 8 + 4 + 4];
+    send_command_with_answer(file, CREATE_PAIR, fields, &mut answer)?;
+    let [handle, number, .., a, b, c, d, e, f, g, h] = answer;
+    let object = Object { file, handle, destroy: DESTROY_PAIR, answer: 1 };
+    Ok(QueuePair { object, number, receive: [a, b, c, d], send: [e, f, g, h] })
 }
 
 #[cfg(test)]
