@@ -14,8 +14,8 @@ use unisono_tests::harness::report::{Limit, Report};
 /// Time limit of a job.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The devices and their faults.
-const MEANS: [(&str, &str); 8] = [
+/// The devices, their faults, and the groups that collectives are composed of.
+const MEANS: [(&str, &str); 10] = [
     ("shm", "--device shm"),
     ("udp", "--device udp"),
     ("mixed", "--nodes 2"),
@@ -24,6 +24,8 @@ const MEANS: [(&str, &str); 8] = [
     ("mixed, faulty", "--nodes 2 --loss 3% --reorder 5% --dup 3%"),
     ("thread", "--nodes 2 --progress thread"),
     ("hybrid", "--device udp --progress hybrid --loss 1%"),
+    ("subgroups", "--nodes 2 --hierarchy host"),
+    ("nested, faulty", "--device udp --hierarchy 4,2 --loss 3% --reorder 5% --dup 3%"),
 ];
 
 /// Compares random programs with their serial execution.

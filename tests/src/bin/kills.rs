@@ -168,6 +168,8 @@ struct Run {
     collective: Option<Collective>,
     bytes: usize,
     backwards: bool,
+    /// Collectives over messages are composed of those of groups of two.
+    composed: bool,
     ranks: usize,
     policy: &'static str,
     progress: &'static str,
@@ -216,6 +218,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 collective: (i * 7).checked_rem(all.len()).and_then(|place| all.get(place).copied()),
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1).max(1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
+                composed: options.means != Means::Shm && random.bool(),
                 ranks,
                 policy: if random.u8(0..4) < silent { "silent" } else { "tell" },
                 progress: PROGRESS[random.usize(0..PROGRESS.len())],
@@ -296,6 +299,9 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     let mut options = vec!["-n", &ranks, "--on-death", run.policy, "--progress", run.progress];
     options.extend(run.means.options());
     options.extend(run.work.options());
+    if run.composed {
+        options.extend(["--hierarchy", "2"]);
+    }
     if run.moment == Moment::Joining {
         options.extend(["--assembly", &assembly]);
     }
