@@ -178,11 +178,11 @@ pub trait RmaStorage: Debug {
     type Regions: Pool<RegionRecord>;
     /// Operations, at most 65 536.
     type Operations: Pool<OperationRecord>;
-    /// One record per rank.
+    /// One record per peer.
     type Targets: Pool<TargetState>;
     /// Requests of peers, at most 65 536.
     type Entries: Pool<Entry>;
-    /// One record per rank.
+    /// One record per peer.
     type Requesters: Pool<RequesterState>;
 }
 
@@ -218,6 +218,14 @@ impl<S: RmaStorage> Rma<S> {
             initiator: Initiator::new(pools.operations, pools.targets, outstanding),
             target: Target::new(pools.entries, pools.requesters, staging),
         }
+    }
+
+    /// Makes room for more peers; the records of the present ones are copied. A host that numbers peers when they first
+    /// take part has no records of the others. False, and nothing was done: these are not more.
+    pub fn grow_peers(&mut self, targets: S::Targets, requesters: S::Requesters) -> bool {
+        targets.as_ref().len() == requesters.as_ref().len()
+            && self.initiator.grow_targets(targets)
+            && self.target.grow_requesters(requesters)
     }
 
     /// Adds a peer to which messages of `room` bytes, header included, can be sent: at least 64.

@@ -12,7 +12,7 @@ use super::region::{Refusal, RemoteSpan};
 use super::{Arrival, Owner};
 use crate::ids::{PeerId, PlacementId};
 use crate::list::{List, NONE};
-use crate::pool::Pool;
+use crate::pool::{Pool, grow};
 
 bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -83,6 +83,11 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
     pub(super) fn new(mut operations: O, targets: P, most: u8) -> Self {
         let free = List::of_all(operations.as_mut(), link);
         Self { operations, targets, free, ready: List::EMPTY, completed: List::EMPTY, most: most.max(1) }
+    }
+
+    /// Replaces the records of the targets by more; the present ones are copied. False: they are not more.
+    pub(super) fn grow_targets(&mut self, targets: P) -> bool {
+        grow(&mut self.targets, targets, TargetState::FREE)
     }
 
     /// Messages to this peer may have `room` bytes, header included.

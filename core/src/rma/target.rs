@@ -10,7 +10,7 @@ use super::stride::Stride;
 use super::{Action, Arrival, Execution, Immediate, Owner};
 use crate::ids::PeerId;
 use crate::list::{List, NONE};
-use crate::pool::Pool;
+use crate::pool::{Pool, grow};
 use crate::span::{Region, Span};
 
 bitflags! {
@@ -189,6 +189,11 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
             due: List::EMPTY,
             waiting: List::EMPTY,
         }
+    }
+
+    /// Replaces the records of the requesters by more; the present ones are copied. False: they are not more.
+    pub(super) fn grow_requesters(&mut self, requesters: P) -> bool {
+        grow(&mut self.requesters, requesters, RequesterState::FREE)
     }
 
     pub(super) fn connect(&mut self, peer: PeerId, room: u32) {

@@ -2,12 +2,14 @@
 
 extern crate alloc;
 
+use alloc::boxed::Box;
 use alloc::vec;
 
 use proptest::prelude::*;
 
 use super::atomic::{AtomicKind, Width};
 use super::header::RmaMessage;
+use super::operation::RmaRequest;
 use super::region::Access;
 use super::*;
 use crate::span::Region;
@@ -132,4 +134,61 @@ proptest! {
             prop_assert_eq!(bytes.as_ref().len() as u32 + header.payload, 40 + extra);
         }
     }
+}
+
+/// The storage of the tests.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Boxes;
+
+impl RmaStorage for Boxes {
+    type Regions = Box<[RegionRecord]>;
+    type Operations = Box<[OperationRecord]>;
+    type Targets = Box<[TargetState]>;
+    type Entries = Box<[Entry]>;
+    type Requesters = Box<[RequesterState]>;
+}
+
+fn machine(peers: usize) -> Rma<Boxes> {
+    let pools = RmaPools {
+        regions: vec![RegionRecord::FREE; 1].into(),
+        operations: vec![OperationRecord::FREE; 4].into(),
+        targets: vec![TargetState::FREE; peers].into(),
+        entries: vec![Entry::FREE; 4].into(),
+        requesters: vec![RequesterState::FREE; peers].into(),
+    };
+    Rma::new(pools, 2, Staging { region: Region::new(1, 1), slot: 64 })
+}
+
+/// Starts a flush of a peer, and handles one from it.
+fn exchange_flushes(machine: &mut Rma<Boxes>, peer: PeerId) {
+    machine.connect(peer, 100);
+    let at = RemoteSpan { region: RKey { index: 0, key: RemoteKey(0) }, offset: 0 };
+    machine
+        .start(&RmaCall { to: peer, at, request: RmaRequest::Flush, fence: false, user: peer.0 })
+        .expect("connected");
+    let flush = RmaHeader { message: RmaMessage::Flush, operation: 7, retry: false, payload: 0 }.emit();
+    assert_eq!(machine.handle(peer, flush.as_ref(), flush.as_ref().len() as u32), Arrival::Nothing);
+}
+
+#[test]
+fn a_grown_machine_is_one_that_was_made_larger() {
+    let more = |count: usize| (vec![TargetState::FREE; count].into(), vec![RequesterState::FREE; count].into());
+    let [mut grown, mut large] = [machine(2), machine(5)];
+    for machine in [&mut grown, &mut large] {
+        (0..2).for_each(|peer| exchange_flushes(machine, PeerId(peer)));
+    }
+    let before = grown.clone();
+    for count in [0, 1, 2] {
+        let (targets, requesters) = more(count);
+        assert!(!grown.grow_peers(targets, requesters) && grown == before, "{count} are not more");
+    }
+    assert!(!grown.grow_peers(more(5).0, more(4).1) && grown == before, "as many of each");
+    let (targets, requesters) = more(5);
+    assert!(grown.grow_peers(targets, requesters) && grown == large);
+    exchange_flushes(&mut grown, PeerId(4));
+    let mut sent = 0;
+    while let Some(action) = grown.poll_action(false) {
+        sent += u32::from(matches!(action, Action::Send { .. }));
+    }
+    assert_eq!(sent, 6, "a flush to each of three peers, and an answer");
 }
