@@ -26,6 +26,7 @@ pub(super) mod random_keys;
 mod rdma_all_to_all;
 mod release_multicasts;
 pub(super) mod remote_access;
+mod rma_machine;
 mod shm_messages;
 pub(super) mod shutdown;
 mod token_tree_messages;

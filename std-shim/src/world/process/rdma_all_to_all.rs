@@ -87,7 +87,7 @@ impl Process {
     /// Lets the other ranks write into the output of a call. `None`: there are too many regions.
     fn expose_output(&mut self, collective: u32, output: Region, bytes: usize) -> Option<RemoteOutput> {
         let key = RemoteKey(self.transport.keys.next());
-        let key = self.remote_machine().ok()?.regions.register(output, 0, bytes, Rights::WRITE, key).ok()?;
+        let key = self.remote_machine().ok()?.rma.regions.register(output, 0, bytes, Rights::WRITE, key).ok()?;
         let call = self.collectives.get_mut(collective)?.executor.rdma_mut()?;
         call.key = Some(key);
         if call.is_hybrid() {

@@ -11,8 +11,8 @@ use unisono_core::rma::header::{self, ReadPlacement, RmaBytes};
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::region::{Access, Refusal, RegionError};
 use unisono_core::rma::{
-    Action, Arrival, Entry, Execution, OperationRecord, Owner, RKey, RegionRecord, RemoteSpan, RequesterState, Rights,
-    Rma, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaPools, RmaStartError, RmaStorage, Staging, TargetState,
+    Action, Arrival, Execution, Owner, RKey, RemoteSpan, Rights, RmaCall, RmaCompletion, RmaError, RmaOperationId,
+    RmaStartError, Staging,
 };
 use unisono_core::span::{Region, Span};
 use unisono_core::wire::HEADER;
@@ -22,6 +22,7 @@ use unisono_shmem::ring::PutError;
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
 use super::native_access::NativeAccess;
+use super::rma_machine::{ENTRIES, RmaMachine};
 use super::transport::OperationOwner;
 use crate::world::collective::engine::rdma_all_to_all::BlockWrite;
 use crate::world::request::{Failure, Status};
@@ -29,29 +30,10 @@ use crate::world::window::memory::WindowMemory;
 use unisono_bootstrap::Rank;
 use unisono_memory::memory_regions::{Regions, RegisterError};
 
-/// Regions, operations and entries of a process.
-const REGIONS: usize = 4096;
-const OPERATIONS: usize = 1024;
-const ENTRIES: usize = 128;
 /// Bytes of a staging slot: of the longest accumulate.
 pub(in crate::world) const SLOT: usize = 4096;
 /// Messages that may wait for room in rings before no further one is made.
 const OUTBOX: usize = 256;
-/// Most unanswered requests per target.
-const OUTSTANDING: u8 = 32;
-
-/// Records in boxed slices.
-#[derive(Debug)]
-pub(super) struct Boxes;
-
-impl RmaStorage for Boxes {
-    type Regions = Box<[RegionRecord]>;
-    type Operations = Box<[OperationRecord]>;
-    type Targets = Box<[TargetState]>;
-    type Entries = Box<[Entry]>;
-    type Requesters = Box<[RequesterState]>;
-}
-
 /// Memory that an operation uses until it ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum CallMemory {
@@ -152,7 +134,7 @@ pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
 pub(in crate::world) struct RemoteAccess {
     /// Ranks of the job.
     ranks: u32,
-    machine: Option<Box<Rma<Boxes>>>,
+    machine: Option<Box<RmaMachine>>,
     /// By rank: bytes of the longest message to it; 0: not reached through the endpoint.
     longest_messages: Vec<u32>,
     grants: HashMap<u32, RmaOperationId>,
@@ -187,8 +169,9 @@ impl RemoteAccess {
         self.has_arrived = true;
         // A request may come before a region was registered here: with the key of another rank, or of a process that this
         // one has replaced.
+        let room = self.longest_message(from);
         let arrival = match self.open(&mut regions.borrow_mut()) {
-            Ok(machine) => machine.handle(from, head, bytes),
+            Ok(machine) => machine.handle(from, room, head, bytes),
             Err(_) => Arrival::Violation,
         };
         match arrival {
@@ -291,26 +274,17 @@ impl RemoteAccess {
     }
 
     /// The machine, made now if need be.
-    fn open(&mut self, regions: &mut Regions) -> Result<&mut Rma<Boxes>, RegisterError> {
+    fn open(&mut self, regions: &mut Regions) -> Result<&mut RmaMachine, RegisterError> {
         if self.machine.is_none() {
-            let ranks = self.ranks as usize;
             let staging = Staging { region: regions.allocate(ENTRIES * SLOT)?, slot: SLOT as u32 };
-            let pools = RmaPools {
-                regions: vec![RegionRecord::FREE; REGIONS].into(),
-                operations: vec![OperationRecord::FREE; OPERATIONS].into(),
-                targets: vec![TargetState::FREE; ranks].into(),
-                entries: vec![Entry::FREE; ENTRIES].into(),
-                requesters: vec![RequesterState::FREE; ranks].into(),
-            };
-            let mut machine = Rma::new(pools, OUTSTANDING, staging);
-            for (rank, room) in (0..).zip(&self.longest_messages) {
-                if *room > 0 {
-                    machine.connect(PeerId(rank), *room);
-                }
-            }
-            self.machine = Some(Box::new(machine));
+            self.machine = Some(Box::new(RmaMachine::new(self.ranks, staging)));
         }
         self.machine.as_deref_mut().ok_or(RegisterError::NoMemory)
+    }
+
+    /// Bytes of the longest message to a rank; 0: it is not reached through the endpoint.
+    fn longest_message(&self, to: PeerId) -> u32 {
+        self.longest_messages.get(to.0 as usize).copied().unwrap_or(0)
     }
 
     /// A flush of a window reports that writes to this region of a target were refused after they had ended, or to several
@@ -355,7 +329,7 @@ impl RemoteAccess {
 
 impl Process {
     /// The machine, made now if need be.
-    pub(super) fn remote_machine(&mut self) -> Result<&mut Rma<Boxes>, RegisterError> {
+    pub(super) fn remote_machine(&mut self) -> Result<&mut RmaMachine, RegisterError> {
         self.remote_access.open(self.transport.regions.get_mut())
     }
 
@@ -374,7 +348,7 @@ impl Process {
         let region = unsafe { self.transport.regions.get_mut().register(start, bytes) }?;
         let key = RemoteKey(self.transport.keys.next());
         let registered = match self.remote_machine() {
-            Ok(machine) => machine.regions.register(region, 0, bytes, rights, key).map_err(|error| match error {
+            Ok(machine) => machine.rma.regions.register(region, 0, bytes, rights, key).map_err(|error| match error {
                 RegionError::Full => RegisterError::Full,
                 RegionError::TooLong => RegisterError::TooLarge,
             }),
@@ -401,7 +375,7 @@ impl Process {
     pub(in crate::world) fn conceal(&mut self, key: RKey) {
         self.remote_access.native.conceal(key);
         if let Some(machine) = &mut self.remote_access.machine {
-            machine.regions.revoke(key);
+            machine.rma.regions.revoke(key);
             self.end_revocations();
         }
     }
@@ -409,8 +383,8 @@ impl Process {
     /// Memory of this process under a key that it has given out, for the holder of the lock.
     pub(in crate::world) fn own_region(&mut self, access: &Access) -> Result<WindowMemory, Refusal> {
         let machine = self.remote_access.machine.as_mut().ok_or(Refusal::BadKey)?;
-        let span = machine.regions.check(access)?;
-        machine.regions.use_once(access.at.region.index);
+        let span = machine.rma.regions.check(access)?;
+        machine.rma.regions.use_once(access.at.region.index);
         self.memory_of(span)
     }
 
@@ -428,7 +402,8 @@ impl Process {
 
     fn end_revocations(&mut self) -> bool {
         let mut moved = false;
-        while let Some(key) = self.remote_access.machine.as_mut().and_then(|machine| machine.regions.poll_revoked()) {
+        while let Some(key) = self.remote_access.machine.as_mut().and_then(|machine| machine.rma.regions.poll_revoked())
+        {
             moved = true;
             // It may have ended by its use.
             self.remote_access.native.conceal(key);
@@ -443,7 +418,7 @@ impl Process {
     /// Bytes of payload that fit in one request to this rank, and in an answer; in a request about blocks, if it is
     /// `strided`.
     pub(in crate::world) fn remote_room(&self, to: Rank, strided: bool) -> usize {
-        let room = self.remote_access.longest_messages.get(to.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_message(to.into()) as usize;
         room.saturating_sub(if strided { header::BLOCKS } else { header::WRITE }).min(SLOT)
     }
 
@@ -504,8 +479,9 @@ impl Process {
 
     /// Requests an operation of its target.
     pub(super) fn request_of_target(&mut self, call: &RmaCall) -> Result<(), RmaStartError> {
+        let room = self.remote_access.longest_message(call.to);
         match self.remote_machine() {
-            Ok(machine) => machine.start(call).map(|_| ()),
+            Ok(machine) => machine.start(call, room).map(|_| ()),
             Err(_) => Err(RmaStartError::TooLong),
         }
     }
@@ -663,14 +639,14 @@ impl Process {
                     self.remote_access.grants.insert(placement.0, operation);
                 }
                 if let Some(machine) = &mut self.remote_access.machine {
-                    machine.handle_granted(operation, granted.map(|placement| ReadPlacement { placement, key }));
+                    machine.rma.handle_granted(operation, granted.map(|placement| ReadPlacement { placement, key }));
                 }
                 return;
             }
             Action::Execute { entry, at, what } => {
                 let result = self.execute_remote(at, what);
                 if let Some(machine) = &mut self.remote_access.machine {
-                    machine.handle_executed(entry, result);
+                    machine.rma.handle_executed(entry, result);
                 }
                 return;
             }
@@ -726,14 +702,14 @@ impl Process {
         if !self.transport.is_shm_peer(from.into()) {
             return 1 << 30;
         }
-        let room = self.remote_access.longest_messages.get(from.0 as usize).copied().unwrap_or(0) as usize;
+        let room = self.remote_access.longest_message(from.into()) as usize;
         room.saturating_sub(header::ANSWER).max(1)
     }
 
     /// The endpoint has completed a message or placement of the machine.
     pub(super) fn complete_remote(&mut self, owner: Owner, delivered: bool) {
         if let Some(machine) = &mut self.remote_access.machine {
-            machine.handle_completed(owner, delivered);
+            machine.rma.handle_completed(owner, delivered);
             self.remote_access.has_arrived = true;
         }
     }
@@ -742,7 +718,7 @@ impl Process {
     pub(super) fn handle_remote_placed(&mut self, placement: PlacementId, bytes: u32) -> bool {
         let Some(operation) = self.remote_access.grants.remove(&placement.0) else { return false };
         if let Some(machine) = &mut self.remote_access.machine {
-            machine.handle_placed(operation, bytes);
+            machine.rma.handle_placed(operation, bytes);
         }
         true
     }
