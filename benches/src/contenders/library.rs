@@ -12,8 +12,11 @@ use unisono_tests::harness::lab::Lab;
 use crate::contenders::unisono_command;
 
 /// Benchmarks of an MPI; compiled by its own `mpicc`.
-const PROGRAMS: [(&str, &str); 2] =
-    [("exchange", unisono_bench::programs::EXCHANGE), ("collective", unisono_bench::programs::COLLECTIVE)];
+const PROGRAMS: [(&str, &str); 3] = [
+    ("exchange", unisono_bench::programs::EXCHANGE),
+    ("collective", unisono_bench::programs::COLLECTIVE),
+    ("one_sided", unisono_bench::programs::ONE_SIDED),
+];
 
 /// Seconds after which a peer that does not end is given up, and those after which it is killed.
 const LIMIT: &str = "60";
@@ -213,7 +216,19 @@ impl Library {
     /// # Errors
     /// It fails, does not end, or prints no number.
     pub fn measure(&self, place: &Path, what: &str, bytes: u32) -> io::Result<f64> {
-        let mut command = self.command(place, 2, false, "exchange");
+        self.between_two(place, "exchange", what, bytes)
+    }
+
+    /// Nanoseconds of a `get`, `put` or `fetch_and_op` on a window, or bytes per second of puts (`stream`).
+    ///
+    /// # Errors
+    /// It fails, does not end, or prints no number.
+    pub fn one_sided(&self, place: &Path, what: &str, bytes: u32) -> io::Result<f64> {
+        self.between_two(place, "one_sided", what, bytes)
+    }
+
+    fn between_two(&self, place: &Path, program: &str, what: &str, bytes: u32) -> io::Result<f64> {
+        let mut command = self.command(place, 2, false, program);
         command.args([what, &bytes.to_string()]);
         unisono_command::read(command, |text| text.parse().ok())
     }

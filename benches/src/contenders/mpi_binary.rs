@@ -94,7 +94,19 @@ impl MpiBinaries {
     /// # Errors
     /// The program fails, does not end, or prints no number.
     pub fn exchange(&self, who: &Contender, what: &str, bytes: u32) -> io::Result<f64> {
-        let mut command = self.command(who, 2, "exchange");
+        self.between_two(who, "exchange", what, bytes)
+    }
+
+    /// Nanoseconds of a `get`, `put` or `fetch_and_op` on a window of another rank.
+    ///
+    /// # Errors
+    /// The program fails, does not end, or prints no number.
+    pub fn one_sided(&self, who: &Contender, what: &str, bytes: u32) -> io::Result<f64> {
+        self.between_two(who, "one_sided", what, bytes)
+    }
+
+    fn between_two(&self, who: &Contender, program: &str, what: &str, bytes: u32) -> io::Result<f64> {
+        let mut command = self.command(who, 2, program);
         command.args([what, &bytes.to_string()]);
         unisono_command::read(command, |text| text.parse().ok())
     }

@@ -38,9 +38,19 @@ fn build(what: &[&str]) -> io::Result<()> {
 
 /// Runs a benchmark on two pinned ranks over UDP, `options` given to the launcher, and returns the number under `key`.
 pub fn measure(binary: &Path, options: &[&str], benchmark: &[&str], key: &str) -> io::Result<f64> {
+    measure_all(binary, options, benchmark, [key]).map(|[figure]| figure)
+}
+
+/// As [`measure`], the numbers under several keys, all of one run.
+pub fn measure_all<const N: usize>(
+    binary: &Path,
+    options: &[&str],
+    benchmark: &[&str],
+    keys: [&str; N],
+) -> io::Result<[f64; N]> {
     let mut launcher = Command::new(binary);
     launcher.args(["run", "-n", "2", "--device", "udp", "--pin"]).args(options);
-    job(launcher, binary, benchmark, "udp", key)
+    job(launcher, binary, benchmark, "udp", keys)
 }
 
 /// Runs a benchmark on ranks of one host over shared memory, as `measure` does. Each has processors of its own unless
@@ -63,7 +73,7 @@ pub fn among(
     if !oversubscribed {
         launcher.arg("--pin");
     }
-    job(launcher, binary, benchmark, device, key)
+    job(launcher, binary, benchmark, device, [key]).map(|[figure]| figure)
 }
 
 /// As [`within_node`], on ranks of the hosts of a lab, as many on each, `options` given to the launcher. A rank uses shared
@@ -81,19 +91,25 @@ pub fn on_hosts(
     // The system takes the cables for faster ones.
     let megabits = lab.rates.iter().sum::<f64>() / 1e6;
     launcher.args(["--device", "auto", "--link-speed", &format!("{megabits:.0}M")]).args(options);
-    job(launcher, binary, benchmark, if per_host > 1 { "mixed" } else { "udp" }, key)
+    job(launcher, binary, benchmark, if per_host > 1 { "mixed" } else { "udp" }, [key]).map(|[figure]| figure)
 }
 
-fn job(mut launcher: Command, binary: &Path, benchmark: &[&str], device: &str, key: &str) -> io::Result<f64> {
+fn job<const N: usize>(
+    mut launcher: Command,
+    binary: &Path,
+    benchmark: &[&str],
+    device: &str,
+    keys: [&str; N],
+) -> io::Result<[f64; N]> {
     launcher.arg("--").arg(binary).arg("bench").args(benchmark).arg("--json");
-    read(launcher, |text| figure(text, device, key))
+    read(launcher, |text| figures(text, device, keys))
 }
 
-/// The number under `key` of the line measured over `device`.
-fn figure(text: &str, device: &str, key: &str) -> Option<f64> {
+/// The numbers under `keys` of the line measured over `device`.
+fn figures<const N: usize>(text: &str, device: &str, keys: [&str; N]) -> Option<[f64; N]> {
     let object: serde_json::Value = serde_json::from_str(text).ok()?;
-    let number = object.get(key)?.as_f64()?;
-    (object.get("device")? == device).then_some(number)
+    let numbers: Vec<f64> = keys.iter().map(|key| object.get(key)?.as_f64()).collect::<Option<_>>()?;
+    numbers.try_into().ok().filter(|_| object["device"] == device)
 }
 
 /// A command that is ended when it takes too long.
@@ -115,14 +131,15 @@ pub fn read<T>(mut command: Command, read: impl FnOnce(&str) -> Option<T>) -> io
 
 #[cfg(test)]
 mod tests {
-    use super::figure;
+    use super::figures;
 
     #[test]
     fn a_figure_of_another_device_is_none() {
         let text = r#"{"bench":"barrier","device":"shm","ranks":2,"bytes":0,"time_ns":140}"#;
-        assert_eq!(figure(text, "shm", "time_ns"), Some(140.0));
-        assert_eq!(figure(text, "udp", "time_ns"), None);
-        assert_eq!(figure(text, "shm", "one_way_ns_p50"), None);
-        assert_eq!(figure("unisono: no such device", "shm", "time_ns"), None);
+        assert_eq!(figures(text, "shm", ["time_ns"]), Some([140.0]));
+        assert_eq!(figures(text, "shm", ["time_ns", "ranks"]), Some([140.0, 2.0]));
+        assert_eq!(figures(text, "udp", ["time_ns"]), None);
+        assert_eq!(figures(text, "shm", ["time_ns", "one_way_ns_p50"]), None);
+        assert_eq!(figures("unisono: no such device", "shm", ["time_ns"]), None);
     }
 }
