@@ -14,6 +14,7 @@ use std::{env, thread};
 use one_sided::{Outcome, check, everywhere, expect_death, pattern};
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::collective::SystemOperation;
+use unisono::raw::statistics;
 use unisono::zerocopy::{FromBytes, IntoBytes};
 use unisono::{AccumulateOperation, Failure, RKey, Rank, Region, RemoteRegion, Rights, WindowError, World};
 
@@ -297,6 +298,9 @@ fn attributed(world: &World) -> Outcome {
     let forged = world.import_region(&RKey::read_from_bytes(&forged).expect("as long"))?;
     let refused = Err(WindowError::NoRight(a.rank()));
     let put = |there: &RemoteRegion| there.put(&[1_u64], 0);
+    let place = statistics().iter().position(|statistic| statistic.name == "operations_refused").expect("a statistic");
+    let before = world.raw_statistics().value(place).expect("a value");
+    let counted = || world.raw_statistics().value(place).expect("a value") - before;
     // On this rank's own memory the put itself fails.
     if size == 1 {
         check(put(a) == refused && put(b) == Ok(()), "a put without the right")?;
@@ -308,6 +312,7 @@ fn attributed(world: &World) -> Outcome {
         let flushed = [c.flush(), a.flush()];
         check(flushed == [refused; 2], &format!("each refused put fails its flush: {flushed:?}"))?;
         check(b.flush() == Ok(()), "and no other")?;
+        check(counted() == 4, "every refused message is counted")?;
         put(&forged).and_then(|()| put(b))?;
         let flushed = [b.flush(), forged.flush()];
         let expected = [Ok(()), Err(WindowError::Revoked(a.rank()))];

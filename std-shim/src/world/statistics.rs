@@ -54,7 +54,8 @@ pub struct Snapshot {
     attached: [u64; 2],
     trees: TreeCounters,
     native: [u64; 2],
-    blocks_written: u64,
+    /// Blocks of alltoalls written to others, and messages of operations that were refused.
+    one_sided: [u64; 2],
     /// System calls that sent, and that received.
     calls: [u64; 2],
 }
@@ -150,7 +151,9 @@ impl Snapshot {
             &["posted", "failed"],
             &native,
         ));
-        each((OneSided, "Blocks of alltoalls written to others.", "blocks_written", &[""], &[self.blocks_written]));
+        let [blocks_written, refused] = self.one_sided;
+        each((OneSided, "Blocks of alltoalls written to others.", "blocks_written", &[""], &[blocks_written]));
+        each((OneSided, "Messages of operations that their targets refused.", "operations_refused", &[""], &[refused]));
     }
 
     /// The value of a statistic, by its place in [`statistics`].
@@ -195,7 +198,7 @@ impl World {
             attached: process.attachments(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
-            blocks_written: process.remote_access.blocks_written,
+            one_sided: [process.remote_access.blocks_written, process.remote_access.refused],
             calls: [self.udp_counters.send_calls.get(), self.udp_counters.receive_calls.get()],
         }
     }

@@ -155,6 +155,8 @@ pub(in crate::world) struct RemoteAccess {
     windows: u32,
     /// Blocks of alltoalls that were written to others.
     pub(in crate::world) blocks_written: u64,
+    /// Messages of operations that their targets refused.
+    pub(in crate::world) refused: u64,
     /// What the adapter executes by itself.
     pub(in crate::world) native: NativeAccess,
 }
@@ -753,6 +755,11 @@ impl Process {
             return;
         };
         self.release_call_memory(memory);
+        self.remote_access.refused += match result {
+            Err(RmaError::Refused(_)) => 1,
+            Err(RmaError::RefusedEarlier { count, .. }) => count.into(),
+            _ => 0,
+        };
         if let Err(error @ RmaError::RefusedEarlier { region, .. }) = result {
             // The writes may be those of another window.
             self.remote_access.record_refused(window, target, region, error);
