@@ -151,6 +151,25 @@ fn an_eager_message_that_awaits_an_answer_is_not_counted_alone() {
 }
 
 #[test]
+fn a_receive_is_inline_while_nothing_waits_for_it_or_for_a_receive() {
+    let (from, credit) = (PeerId(1), HeaderCredit { freed: 0, settled: 0 });
+    let is_inline = |change: &dyn Fn(&mut PointToPoint<Boxes>)| {
+        let [mut receiver, _] = Pair::new(8).machines;
+        change(&mut receiver);
+        receiver.inline_receive(from).is_some()
+    };
+    let wanted = Pattern { context: Context(0), source: None, tag: None };
+    let head = MessageHeader::inline(Context(0), Tag(5), credit);
+    assert!(is_inline(&|_| {}));
+    assert!(!is_inline(&|receiver| assert!(receiver.receive(wanted, 9, 7).is_ok())), "a posted receive");
+    let receive = |receiver: &mut PointToPoint<Boxes>| {
+        let _ = receiver.handle(from, head.as_ref(), MessageHeader::EAGER as u32);
+    };
+    assert!(!is_inline(&receive), "a message");
+    assert!(!is_inline(&|receiver| receiver.disconnect(from, true, drop)), "a failed peer");
+}
+
+#[test]
 fn only_plain_short_messages_are_expected() {
     let from = PeerId(1);
     let expects = |change: &dyn Fn(&mut Vec<u8>)| {
