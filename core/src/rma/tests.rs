@@ -4,6 +4,7 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
@@ -157,6 +158,77 @@ fn machine(peers: usize) -> Rma<Boxes> {
         requesters: vec![RequesterState::FREE; peers].into(),
     };
     Rma::new(pools, 2, Staging { region: Region::new(1, 1), slot: 64 })
+}
+
+const PEER: PeerId = PeerId(0);
+const AT: RemoteSpan = RemoteSpan { region: RKey { index: 0, key: RemoteKey(0) }, offset: 0 };
+/// Bytes of a message to the peer.
+const ROOM: u32 = 100;
+/// Memory of two messages.
+const MEMORY: Span = Span { region: Region::new(0, 1), offset: 0, bytes: ROOM };
+const ADD: RmaRequest =
+    RmaRequest::Atomic(AtomicOperation { width: Width::Bits64, kind: AtomicKind::FetchAdd { add: 1, boundaries: 0 } });
+const WRITE: RmaRequest = RmaRequest::Write { from: MEMORY, immediate: None };
+
+/// A machine that starts these operations on its peer.
+fn starting(requests: &[(RmaRequest, bool)]) -> Rma<Boxes> {
+    let mut machine = machine(1);
+    machine.connect(PEER, ROOM);
+    for (user, (request, fence)) in (0..).zip(requests) {
+        let call = RmaCall { to: PEER, at: AT, request: *request, fence: *fence, user };
+        machine.start(&call).expect("connected");
+    }
+    machine
+}
+
+/// The next message of the machine.
+fn next(machine: &mut Rma<Boxes>) -> Option<(RmaHeader, Owner)> {
+    let Action::Send { head, payload, owner, .. } = machine.poll_action(false)? else { return None };
+    let bytes = head.as_ref().len() as u32 + payload.map_or(0, |span| span.bytes);
+    Some((RmaHeader::parse(head.as_ref(), bytes).expect("a header"), owner))
+}
+
+#[test]
+fn a_failure_says_what_the_target_may_have_done() {
+    use RmaError::{Partial, PeerFailed, Unknown};
+    let immediate = RmaRequest::Write { from: MEMORY, immediate: Some(3) };
+    let read = RmaRequest::Read { into: Span { bytes: 8, ..MEMORY }, stride: None };
+    let combined = Span { bytes: 8, ..MEMORY };
+    let update = ElementUpdate { operation: 0, datatype: 0 };
+    let accumulate = RmaRequest::Accumulate { from: combined, update, result: None, stride: None };
+    for (request, by_sent) in [
+        (WRITE, &[PeerFailed, Partial, Partial][..]),
+        (immediate, &[PeerFailed, Partial, Unknown]),
+        (ADD, &[PeerFailed, Unknown]),
+        (accumulate, &[PeerFailed, Unknown]),
+        (read, &[PeerFailed, PeerFailed]),
+        (RmaRequest::Flush, &[PeerFailed, PeerFailed]),
+    ] {
+        for (sent, expected) in by_sent.iter().enumerate() {
+            let mut machine = starting(&[(request, false)]);
+            let owners: Vec<Owner> = (0..sent).map(|_| next(&mut machine).expect("a message").1).collect();
+            assert_eq!(next(&mut machine.clone()).is_none(), sent + 1 == by_sent.len(), "{request:?}, {sent} sent");
+            machine.disconnect(PEER);
+            owners.into_iter().for_each(|owner| machine.handle_completed(owner, false));
+            let ended = machine.poll_completion().expect("it has ended");
+            assert_eq!(ended.result, Err(*expected), "{request:?}, {sent} sent");
+        }
+    }
+}
+
+#[test]
+fn an_operation_behind_a_fence_waits_for_answers() {
+    let mut machine = starting(&[(ADD, false), (WRITE, false)]);
+    assert!((0..3).all(|_| next(&mut machine).is_some()), "an update and two messages of a write");
+    let mut machine = starting(&[(ADD, false), (WRITE, true)]);
+    let (asked, owner) = next(&mut machine).expect("the update");
+    assert!(next(&mut machine).is_none(), "the write waits");
+    machine.handle_completed(owner, true);
+    assert!(next(&mut machine).is_none(), "an acknowledgement is no answer");
+    let answer =
+        RmaHeader { message: RmaMessage::Value(0), operation: asked.operation, retry: false, payload: 0 }.emit();
+    assert_eq!(machine.handle(PEER, answer.as_ref(), answer.as_ref().len() as u32), Arrival::Nothing);
+    assert!((0..2).all(|_| next(&mut machine).is_some()), "the write");
 }
 
 /// Starts a flush of a peer, and handles one from it.
