@@ -14,8 +14,15 @@ use std::{env, thread};
 use one_sided::{Outcome, check, everywhere, expect_death, pattern};
 use program::{expect, run};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use unisono::collective::{SystemOperation, View, ViewMut};
+use unisono::collective::{Complex, SystemOperation, ValueIndex, View, ViewMut};
 use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Tag, Window, WindowError, World};
+
+/// How long the target of [`computing`] computes.
+const COMPUTING: Duration = Duration::from_secs(3);
+/// Rank 0 waits for this long after the barrier, so that rank 1 has left it.
+const LEAVING: Duration = Duration::from_millis(200);
+/// Three operations have ended by then. The progress thread sleeps for at most 250 ms before each of them.
+const SERVED_WITHIN: Duration = Duration::from_millis(1500);
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
@@ -34,6 +41,12 @@ fn main() -> ExitCode {
         ("operations_span_attached_pieces", || everywhere("spanning")),
         ("ranks_that_poll_their_own_memory_answer_others", || everywhere("polled")),
         ("ranks_that_poll_under_their_own_lock_let_others_have_it", || everywhere("contended")),
+        ("ranks_that_compute_answer_by_their_progress_thread", || {
+            for progress in ["engine", "thread", "hybrid"] {
+                let options = format!("-n 2 --device udp --progress {progress}");
+                expect(&run(&options, &format!("computing {progress}")), 0, &["right"; 2]);
+            }
+        }),
         ("target_that_dies_ends_operations", || expect_death("death")),
         ("fence_that_lacks_an_operation_fails_at_all", fence_that_lacks_an_operation_fails_at_all),
     ])
@@ -62,6 +75,7 @@ fn play() -> ExitCode {
         "spanning" => spanning(&world),
         "polled" => polled(&world),
         "contended" => contended(&world),
+        "computing" => computing(&world, env::args().nth(2).as_deref() != Some("engine")),
         "fenced" => fenced(&world),
         _ => death(&world),
     };
@@ -206,6 +220,7 @@ fn updates(world: &World) -> Outcome {
             }
         }
     }
+    wide_updates(world, &window)?;
     let values: Vec<u64> = (0..400).collect();
     let mut old = vec![0_u64; 400];
     window.get_accumulate(&values, &mut old, root, 800, SystemOperation::sum())?;
@@ -235,6 +250,38 @@ fn updates(world: &World) -> Outcome {
     window.fence()?;
     window.free()?;
     Ok(())
+}
+
+/// Updates of elements of more than 8 bytes, by all ranks at once, in bytes 64 to 160 of the first one's memory.
+fn wide_updates(world: &World, window: &Window) -> Outcome {
+    const ADDS: u32 = 8;
+    let (root, size, rank) = (Rank(0), world.size(), world.rank().0);
+    let one = Complex::new(1.0_f64, -2.0);
+    for i in 0..ADDS {
+        window.accumulate(&[one, one], root, 64, SystemOperation::sum())?;
+        let [old] = window.request_get_accumulate(&[one], root, 96, SystemOperation::sum())?.wait()?[..] else {
+            return check(false, "one old element");
+        };
+        check(old.im() == -2.0 * old.re(), "an old element is a whole one")?;
+        window.request_accumulate(&[one], root, 112, AccumulateOperation::Replace)?.wait()?;
+        let own = ValueIndex::new(-f64::from(rank * ADDS + i), u64::from(rank));
+        let least = window.fetch_and_op(own, root, 128, SystemOperation::min_location())?;
+        check(least.value() > own.value() || least.index() >= u64::from(rank), "an old minimum")?;
+    }
+    let undefined = window.accumulate(&[one], root, 64, SystemOperation::max());
+    check(undefined == Err(WindowError::Unsupported), "numbers without an order")?;
+    window.fence()?;
+    if rank == 0 {
+        let (mut sums, mut least) = ([Complex::default(); 4], [ValueIndex::default()]);
+        window.read(64, &mut sums)?;
+        window.read(128, &mut least)?;
+        let all = f64::from(size * ADDS);
+        let sum = Complex::new(all, -2.0 * all);
+        check(sums == [sum, sum, sum, one], &format!("sums of complex numbers: {sums:?}"))?;
+        let last = ValueIndex::new(1.0 - all, u64::from(size) - 1);
+        check(least == [last], &format!("the least value and its rank: {least:?}"))?;
+    }
+    Ok(window.fence()?)
 }
 
 /// Increments that are not atomic by themselves, under a lock.
@@ -558,6 +605,42 @@ fn contended(world: &World) -> Outcome {
     }
     window.free()?;
     check(memory[0] == 39, "the last number")
+}
+
+/// Rank 1 computes, and makes no call of the library. Its progress thread executes the operations of rank 0 meanwhile.
+/// In the mode `engine`, which has no such thread, the get does not end before the computation does: this shows that
+/// nothing else executes the operations, and that the test can fail.
+fn computing(world: &World, has_thread: bool) -> Outcome {
+    const TARGET: Rank = Rank(1);
+    let window = world.allocate_window(24)?;
+    window.write(0, &[11_u64, 12, 13])?;
+    // Rank 1 leaves the barrier, and begins to compute, later than this.
+    let since = Instant::now();
+    world.barrier()?;
+    if world.rank() == TARGET {
+        let begun = Instant::now();
+        while begun.elapsed() < COMPUTING {}
+    } else {
+        check(!window.is_direct(TARGET), "the target executes the operations")?;
+        thread::sleep(LEAVING);
+        let mut got = [0_u64];
+        window.get(&mut got, TARGET, 0)?;
+        let first = since.elapsed();
+        window.put(&[21_u64], TARGET, 8)?;
+        window.flush(TARGET)?;
+        let old = window.fetch_and_op(5_u64, TARGET, 16, SystemOperation::sum())?;
+        let last = since.elapsed();
+        check(got == [11] && old == 13, "results of operations on a rank that computes")?;
+        let is_right = if has_thread { last < SERVED_WITHIN } else { first >= COMPUTING };
+        check(is_right, &format!("with a thread: {has_thread}; the first ended after {first:?}, the last {last:?}"))?;
+    }
+    window.fence()?;
+    let mut own = [0_u64; 3];
+    window.read(0, &mut own)?;
+    let wanted = if world.rank() == TARGET { [11, 21, 18] } else { [11, 12, 13] };
+    check(own == wanted, "the window holds what was put and added")?;
+    window.free()?;
+    Ok(())
 }
 
 /// Rank 1 dies amid operations on it.

@@ -37,6 +37,7 @@ mod request;
 mod target_datatype;
 pub(super) mod targets;
 pub(super) mod updates;
+mod wide_updates;
 
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};

@@ -3,19 +3,21 @@
 
 use unisono_datatype::Datatype;
 use unisono_shmem::reduction_ops::{Element, ReduceOperation};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::blocks::{WindowBlocks, WindowReads};
+use super::request::zeroed;
 use super::target_datatype::TargetElements;
 use super::targets::Targets;
 use super::{AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
-use crate::world::collective::SystemOperation;
+use crate::world::collective::{Element as TypedElement, SystemOperation};
 use unisono_bootstrap::Rank;
 
 /// An update of elements of one type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawUpdate {
-    operation: AccumulateOperation,
-    element: Element,
+    pub(super) operation: AccumulateOperation,
+    pub(super) element: Element,
 }
 
 impl RawUpdate {
@@ -23,6 +25,11 @@ impl RawUpdate {
     pub fn new(operation: Option<ReduceOperation>, element: Element) -> Self {
         let reduce = |operation| AccumulateOperation::Reduce(SystemOperation::from(operation));
         Self { operation: operation.map_or(AccumulateOperation::Replace, reduce), element }
+    }
+
+    /// `operation` on elements of a type.
+    pub(super) const fn of<T: TypedElement>(operation: AccumulateOperation) -> Self {
+        Self { operation, element: T::ELEMENT }
     }
 
     /// A read: each element is read atomically.
@@ -37,8 +44,8 @@ impl Window {
     /// With `old`, waits for the old elements; it must be as long.
     ///
     /// # Errors
-    /// [`WindowError`]; [`WindowError::Unsupported`] if the operation is not defined for the elements, if they have
-    /// more than 8 bytes, or if the lengths differ.
+    /// [`WindowError`]; [`WindowError::Unsupported`] if the operation is not defined for the elements, or if the lengths
+    /// differ.
     pub fn raw_update(
         &self,
         update: RawUpdate,
@@ -47,6 +54,12 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<(), WindowError> {
+        if old.as_ref().is_some_and(|old| old.len() != bytes.len()) {
+            return Err(WindowError::Unsupported);
+        }
+        if update.is_wide() {
+            return self.update_wide(update, bytes, old, target, offset);
+        }
         self.targets.raw_update(update, bytes, old, target, offset)
     }
 
@@ -125,6 +138,10 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<PutRequest<'_>, WindowError> {
+        if update.is_wide() {
+            self.update_wide(update, bytes, None, target, offset)?;
+            return Ok(self.targets.updated(target));
+        }
         let grain = update.element.bytes();
         self.targets.request_update(update.operation.update(update.element), grain, bytes, target, offset)
     }
@@ -140,6 +157,22 @@ impl Window {
         target: Rank,
         offset: usize,
     ) -> Result<GetRequest<'_, u8>, WindowError> {
+        self.request_fetch(update, bytes, target, offset)
+    }
+
+    /// As [`raw_request_fetch`](Self::raw_request_fetch), of any elements.
+    pub(super) fn request_fetch<T: FromBytes + IntoBytes>(
+        &self,
+        update: RawUpdate,
+        bytes: &[u8],
+        target: Rank,
+        offset: usize,
+    ) -> Result<GetRequest<'_, T>, WindowError> {
+        if update.is_wide() {
+            let mut old: Vec<T> = zeroed(bytes.len() / size_of::<T>());
+            self.update_wide(update, bytes, Some(old.as_mut_slice().as_mut_bytes()), target, offset)?;
+            return Ok(self.targets.fetched(target, old));
+        }
         let grain = update.element.bytes();
         self.targets.request_fetch(update.operation.update(update.element), grain, bytes, target, offset)
     }

@@ -14,6 +14,7 @@ use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::place::Place;
+use super::raw::RawUpdate;
 use super::remote::remote_span;
 use super::targets::{Access, Targets};
 use super::{AccumulateOperation, Window, WindowError};
@@ -286,7 +287,7 @@ impl<T: FromBytes + IntoBytes + Unpin> Future for GetRequest<'_, T> {
     }
 }
 
-fn zeroed<T: FromBytes>(count: usize) -> Vec<T> {
+pub(super) fn zeroed<T: FromBytes>(count: usize) -> Vec<T> {
     core::iter::repeat_with(T::new_zeroed).take(count).collect()
 }
 
@@ -347,13 +348,7 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<PutRequest<'_>, WindowError> {
-        self.targets.request_update(
-            operation.into().update(T::ELEMENT),
-            size_of::<T>(),
-            data.as_bytes(),
-            target,
-            offset,
-        )
+        self.raw_request_update(RawUpdate::of::<T>(operation.into()), data.as_bytes(), target, offset)
     }
 
     /// As [`get_accumulate`](Self::get_accumulate), with a request (`MPI_Rget_accumulate`). More than 4 KiB are waited
@@ -379,7 +374,7 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<GetRequest<'_, T>, WindowError> {
-        self.targets.request_fetch(operation.into().update(T::ELEMENT), size_of::<T>(), data.as_bytes(), target, offset)
+        self.request_fetch(RawUpdate::of::<T>(operation.into()), data.as_bytes(), target, offset)
     }
 
     /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).
@@ -522,8 +517,13 @@ impl Targets {
         })
     }
 
+    /// A request of an update that has ended.
+    pub(super) fn updated(&self, target: Rank) -> PutRequest<'_> {
+        PutRequest(OneSided::new(self, target, Vec::new()))
+    }
+
     /// A request that has ended, with its data.
-    fn fetched<T>(&self, target: Rank, values: Vec<T>) -> GetRequest<'_, T> {
+    pub(super) fn fetched<T>(&self, target: Rank, values: Vec<T>) -> GetRequest<'_, T> {
         let (count, call) = (values.len(), OneSided::new(self, target, Vec::new()));
         GetRequest { call, count, memory: GetMemory::Values(values), of: PhantomData }
     }

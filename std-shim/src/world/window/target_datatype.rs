@@ -109,7 +109,8 @@ impl Window {
     /// ```
     ///
     /// # Errors
-    /// As of [`put_typed`](Self::put_typed); [`WindowError::Unsupported`] if a block is no whole number of elements.
+    /// As of [`put_typed`](Self::put_typed); [`WindowError::Unsupported`] if a block is no whole number of elements, or if
+    /// they have more than 8 bytes.
     pub fn accumulate_typed<T: Element>(
         &self,
         data: &[T],

@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::memory::{WindowMemory, width_of};
 use super::place::Place;
+use super::raw::RawUpdate;
 use super::remote::{of, remote_span};
 use super::targets::{Access, Targets};
 use super::{AccumulateOperation, Window, WindowError};
@@ -18,7 +19,7 @@ use unisono_bootstrap::Rank;
 impl Window {
     /// Combines the elements in the memory of a rank, from byte `offset` on, with `data`, each atomically
     /// (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
-    /// order.
+    /// order. Elements of more than 8 bytes take several round trips, for which this call waits.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -42,8 +43,7 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
-        let update = operation.into().update(T::ELEMENT);
-        self.targets.update(update, size_of::<T>(), data.as_bytes(), None, target, offset)
+        self.raw_update(RawUpdate::of::<T>(operation.into()), data.as_bytes(), None, target, offset)
     }
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
@@ -70,11 +70,8 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
-        if data.len() != result.len() {
-            return Err(WindowError::Unsupported);
-        }
-        let update = operation.into().update(T::ELEMENT);
-        self.targets.update(update, size_of::<T>(), data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
+        let update = RawUpdate::of::<T>(operation.into());
+        self.raw_update(update, data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
     }
 
     /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
@@ -99,7 +96,14 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<T, WindowError> {
-        self.targets.fetch_and_op(value, target, offset, operation.into())
+        let operation = operation.into();
+        let update = RawUpdate::of::<T>(operation);
+        if update.is_wide() {
+            let mut old = value;
+            self.update_wide(update, value.as_bytes(), Some(old.as_mut_bytes()), target, offset)?;
+            return Ok(old);
+        }
+        self.targets.fetch_and_op(value, target, offset, operation)
     }
 
     /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
