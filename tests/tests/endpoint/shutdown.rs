@@ -3,7 +3,7 @@
 use alloc::rc::Rc;
 use core::cell::Cell;
 
-use unisono_core::device::DeviceQueue;
+use unisono_core::device::{Device as _, DeviceQueue, Token as _};
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::peer::PeerState;
 use unisono_core::ids::Incarnation;
@@ -66,6 +66,24 @@ fn a_peer_that_does_not_answer_gets_a_bye_in_each_of_three_rounds() {
     run(&network, &mut nodes, 2 * SECOND, |_, _| {});
     assert!(nodes[0].endpoint.is_closed());
     assert_eq!(lost.get(), 3);
+}
+
+#[test]
+fn a_failed_peer_is_owed_nothing_although_the_device_still_has_its_datagram() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 2, |_, _| {});
+    nodes[0].send(NodeId(1), b"a start").expect("room");
+    run(&network, &mut nodes, SECOND, |_, _| {});
+    nodes[0].send(NodeId(1), b"a message").expect("room");
+    let (now, mut device) = (network.now(), network.device(NodeId(0)));
+    let SimProcess { endpoint, inbox, .. } = &mut nodes[0];
+    let mut token = device.token(DeviceQueue::Polled).expect("the ring is empty");
+    let (ticket, room) = (token.ticket(), token.header_room());
+    let datagram = endpoint.transmit_batch(now, DeviceQueue::Polled, inbox, |batch| batch.poll_transmit(ticket, room));
+    token.post(&datagram.expect("a message is queued"), None);
+    assert!(!endpoint.is_acknowledged());
+    endpoint.fail(now, NodeId(1).into());
+    assert!(endpoint.is_acknowledged());
 }
 
 /// Node 1 sends Bye or Abort to node 0, to which its next incarnation is added before it polls events.
