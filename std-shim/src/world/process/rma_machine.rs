@@ -42,7 +42,7 @@ pub(super) struct RmaMachine {
 }
 
 impl RmaMachine {
-    /// For a job of so many ranks.
+    /// For a job of this number of ranks.
     pub(super) fn new(ranks: u32, staging: Staging) -> Self {
         let capacity = FIRST_PEERS.min(ranks as usize);
         let pools = RmaPools {
@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!((machine.ranks.len(), machine.capacity), (0, FIRST_PEERS));
         assert_eq!(size_of::<TargetState>() + size_of::<RequesterState>(), 72);
-        // Far apart, and more than there are records for.
+        // More than there are records for, in all parts of the job.
         let used: Vec<u32> = (0..40).map(|i| i * 409 + 7).collect();
         for rank in &used {
             assert!(machine.start(&flush(*rank), 1000).is_ok());
