@@ -1,7 +1,7 @@
 //! What a cache of queue-pair contexts costs: connections (RC) against datagrams (UD) on simulated adapters, after
-//! Mamidala (2008), §8.2 and §8.3.2.
+//! Mamidala (2008), §8.2 and §8.3.2; and what a zero-copy alltoall saves there (§6.1).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -13,12 +13,13 @@ use unisono_tests::adapter_cache::alltoall::{AlltoallCost, Connected, block_byte
 use unisono_tests::adapter_cache::one_sided::{EmulatedPair, Operation, TargetWait};
 use unisono_tests::adapter_cache::transports::NodePair;
 use unisono_tests::adapter_cache::{AdapterParameters, BUILT_IN};
+use unisono_tests::harness::parameters::Parameters;
 use unisono_tests::harness::report::{Limit, Report};
 
-/// Everything is simulated: adapters, links and hosts. Two parameters are fitted on points of §8.2, and the rest of its
-/// figures is predicted. Lines "source" repeat what the text of the dissertation, or of Koop et al. (2007), states; its
-/// curves are not known. Endpoint, messages, schedules and remote memory access are those that ship; RC is messages that
-/// the adapters handle alone.
+/// Everything is simulated: adapters, links and hosts. Two parameters are fitted on points of §8.2, and one on §6.1.2;
+/// the other figures are predicted. Lines "source" repeat what the text of the dissertation, or of Koop et al. (2007),
+/// states; its curves are not known. Endpoint, messages, schedules and remote memory access are those that ship; RC is
+/// messages that the adapters handle alone.
 #[derive(Parser)]
 struct Options {
     /// Parameters of the adapters, instead of those that are built in.
@@ -27,7 +28,7 @@ struct Options {
     /// Ranks of alltoalls.
     #[arg(long, value_delimiter = ',', default_values_t = [8, 16, 32, 61], value_parser = clap::value_parser!(u32).range(2..=256))]
     ranks: Vec<u32>,
-    /// Bytes of a block of alltoalls.
+    /// Bytes of a block of alltoalls, and of a message to a root.
     #[arg(long, value_delimiter = ',', default_values_t = [8, 512, 2048, 8192])]
     bytes: Vec<usize>,
     /// Draw the figures into an SVG or PNG file.
@@ -44,6 +45,8 @@ const LENGTHS: [u32; 8] = [8, 128, 512, 1024, 2048, 4096, 16_384, 65_535];
 const SHORT: u32 = 8;
 /// Messages of a measurement of bandwidth.
 const STREAM: u32 = 200;
+/// The parameter of the hosts, of Fig. 6.3 only.
+const HOST: (&str, &str) = ("mt25208-host.txt", include_str!("../../parameters/mt25208-host.txt"));
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -64,6 +67,11 @@ fn main() -> ExitCode {
     for (name, value) in parameters.values() {
         figures.figure(name, "", value as f64, "", Limit::None);
     }
+    let mut host = Parameters::parse(Path::new(HOST.0), HOST.1).expect("the built-in file is valid");
+    let copy_bytes_per_s = host.take_positive("copy_bytes_per_s").expect("the built-in file has it") as f64;
+    figures.figure("copy_bytes_per_s", HOST.0, copy_bytes_per_s, "", Limit::None);
+    figures.incast(&options, copy_bytes_per_s);
+    figures.zero_copy(&options, copy_bytes_per_s);
     figures.connections();
     figures.transports();
     figures.memory();
@@ -85,6 +93,11 @@ struct Figures {
     file: String,
     report: Report,
     charts: Vec<Chart>,
+}
+
+/// The time until a host has copied, one after the other, `count` blocks that arrive evenly from `first` to `last`.
+fn copied(first: f64, last: f64, count: u32, copy: f64) -> f64 {
+    (last + copy).max(first + f64::from(count) * copy)
 }
 
 /// A line's name, its stroke, and its points.
@@ -122,6 +135,69 @@ impl Figures {
             x_label,
             lines: series.into_iter().enumerate().map(line).collect(),
         });
+    }
+
+    /// Fig. 6.3(a): nodes send to a root, which copies, or lets one after the other send without a copy (Fig. 6.1).
+    fn incast(&mut self, options: &Options, copy_bytes_per_s: f64) {
+        const SENDERS: u32 = 7;
+        self.table(&format!("{SENDERS} nodes send to a root (Fig. 6.3 a), copies as in {}", HOST.0));
+        let mut lines: [Vec<(f64, f64)>; 2] = Default::default();
+        for bytes in options.bytes.iter().map(|bytes| (*bytes).max(1) as u32) {
+            // The root's adapter is the bottleneck, whichever node sends: one does, over a connection for each sender.
+            let (pair, length) = (NodePair::new(&self.parameters, SENDERS, bytes), f64::from(bytes));
+            let (first, rate) = (pair.write_latency(bytes) as f64, pair.bandwidth(bytes, SENDERS));
+            let last = f64::from(SENDERS) * length / rate * 1e9;
+            let concurrent = copied(first, last, SENDERS, length / copy_bytes_per_s * 1e9);
+            // The first RTS; then an RTR and its message for each sender.
+            let messages: u64 = (0..SENDERS).map(|_| pair.read_latency(bytes)).sum();
+            let serial = (pair.write_latency(SHORT) + messages) as f64;
+            for ((name, time), line) in [("copied", concurrent), ("serial", serial)].into_iter().zip(&mut lines) {
+                self.figure("incast", &format!("{name}, {bytes} B"), time / 1e3, "us", Limit::None);
+                line.push((length, time / 1e3));
+            }
+            // "Considerably better"; the text has neither a number nor sizes, and so the bound is chosen.
+            let has_bound = u64::from(bytes) <= 4 * self.parameters.packet_bytes;
+            let limit = if has_bound { Limit::Most(0.9) } else { Limit::None };
+            self.figure("incast_copied_by_serial", &format!("{bytes} B"), concurrent / serial, "", limit);
+        }
+        let [concurrent, serial] = lines;
+        let series = vec![("copied", Stroke::Solid, concurrent), ("zero copy, serial", Stroke::Dashed, serial)];
+        self.chart(&format!("{SENDERS} nodes send to a root (Fig. 6.3 a)"), "bytes", "µs", series);
+    }
+
+    /// Fig. 6.3(b): alltoall by RDMA after a synchronization, against messages that the receivers copy; both over RC,
+    /// by the adapters alone.
+    fn zero_copy(&mut self, options: &Options, copy_bytes_per_s: f64) {
+        self.table(&format!("Alltoall by RDMA and with copies, over RC (Fig. 6.3 b), copies as in {}", HOST.0));
+        for &ranks in &options.ranks {
+            let (others, rounds) = (ranks - 1, ranks.next_power_of_two().ilog2());
+            // "A log(n) algorithm", as of a barrier; the alltoall before it has filled the cache.
+            let latency = NodePair::new(&self.parameters, others, SHORT).latency(SHORT, 4 * others);
+            let synchronization = f64::from(rounds) * latency;
+            self.figure("synchronization", &format!("{ranks} ranks"), synchronization / 1e3, "us", Limit::None);
+            let mut lines: [Vec<(f64, f64)>; 2] = Default::default();
+            for bytes in options.bytes.iter().map(|bytes| (*bytes).max(1)) {
+                let time = |ranks| transfers(&self.parameters, ranks, bytes, Connected::All).nanoseconds;
+                let (first, last) = (time(2), time(ranks));
+                let copy = bytes as f64 / copy_bytes_per_s * 1e9;
+                let times = [synchronization + last, copied(first, last, others, copy)];
+                let of = |what: &str| format!("{what}, {ranks} ranks, {bytes} B");
+                for ((name, time), line) in ["RDMA", "copied"].into_iter().zip(times).zip(&mut lines) {
+                    self.figure("alltoall", &of(name), time / 1e3, "us", Limit::None);
+                    line.push((bytes as f64, time / 1e3));
+                }
+                // Fitted at 32 ranks; shorter blocks gain nothing here.
+                let has_bound = ranks >= 32 && bytes as u64 >= 4 * self.parameters.packet_bytes;
+                let limit = if has_bound { Limit::Least(33.0) } else { Limit::None };
+                let [rdma, copied] = times;
+                self.figure("alltoall_saved_by_rdma", &of("of copied"), (1.0 - rdma / copied) * 100.0, "%", limit);
+            }
+            let [rdma, copied] = lines;
+            let series = vec![("RDMA", Stroke::Solid, rdma), ("copied", Stroke::Dashed, copied)];
+            self.chart(&format!("Alltoall over RC, {ranks} ranks (Fig. 6.3 b)"), "bytes", "µs", series);
+        }
+        self.source("alltoall_saved_by_rdma", "6.1.2 (fitted): 32 ranks, about", 38.0, "%");
+        self.source("alltoall_saved_by_rdma", "6.1.2: more ranks, over", 33.0, "%");
     }
 
     /// §8.2, "NIC caching effects": round trips between two nodes over connections in turn.
