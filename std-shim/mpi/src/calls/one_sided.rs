@@ -83,6 +83,13 @@ unsafe fn accumulate_elements<C: Count>(
         if into.bytes != target.bytes {
             return Err(MPI_ERR_TRUNCATE);
         }
+        let mut word = [0; 8];
+        if let Some(old) = word.get_mut(..target.bytes)
+            && target.fetch_element(&update, operands, old)?
+        {
+            into.unpack(old);
+            return Ok(());
+        }
         let mut old = vec![0; target.bytes];
         target.update(&update, operands, Some(&mut old))?;
         into.unpack(&old);

@@ -21,7 +21,7 @@ pub struct Target<'w> {
     /// The first byte in the part, or the address in a dynamic window.
     start: i64,
     count: i64,
-    datatype: Held<Datatype>,
+    datatype: &'w Object<Datatype>,
     /// Bytes of data.
     pub bytes: usize,
 }
@@ -52,7 +52,7 @@ impl<'w> Target<'w> {
         if start < 0 && !is_dynamic {
             return Err(MPI_ERR_DISP);
         }
-        Ok(Self { win, rank, start, count, bytes: datatype.bytes(count)?, datatype: datatype.hold() })
+        Ok(Self { win, rank, start, count, bytes: datatype.bytes(count)?, datatype })
     }
 
     /// The rank and the offset in the library's window of `bytes` bytes from `at` on.
@@ -76,7 +76,7 @@ impl<'w> Target<'w> {
 
     /// Calls `visit` with the runs of values.
     fn runs(&self, visit: &mut dyn FnMut(&Runs) -> Outcome) -> Outcome {
-        let datatype = &**self.datatype;
+        let datatype = self.datatype;
         if datatype.is_dense && self.bytes > 0 {
             let basic = datatype.basic.or_else(|| Basic::of(MPI_BYTE.0)).ok_or(MPI_ERR_TYPE)?;
             let count = self.bytes.checked_div(basic.size.into()).unwrap_or(0);
@@ -107,6 +107,10 @@ impl<'w> Target<'w> {
 
     /// Copies packed bytes there: all, or those of the first elements.
     pub fn put(&self, packed: &[u8]) -> Outcome {
+        if self.datatype.is_dense && !packed.is_empty() {
+            let (rank, offset) = self.place(0, self.bytes)?;
+            return self.win.with(|window| window.put(packed, rank, offset));
+        }
         self.expect_inside()?;
         let mut rest = packed;
         self.runs(&mut |runs| {
@@ -155,6 +159,19 @@ impl<'w> Target<'w> {
             let raw = update.raw(runs.basic).ok_or(MPI_ERR_OP)?;
             self.win.with(|window| window.raw_update_blocks(raw, operands, old, rank, &blocks))
         })
+    }
+
+    /// As [`update`](Self::update), of one element. False, and nothing was done: they are several, or no instruction
+    /// executes it.
+    pub fn fetch_element(&self, update: &Update, operand: &[u8], old: &mut [u8]) -> Outcome<bool> {
+        let is_one = |basic: &&Basic| self.datatype.is_dense && usize::from(basic.size) == self.bytes;
+        let Some(basic) = self.datatype.basic.filter(is_one).filter(|basic| update.is_known(basic)) else {
+            return Ok(false);
+        };
+        let raw = update.raw(basic).ok_or(MPI_ERR_OP)?;
+        let (rank, offset) = self.element()?;
+        self.win.with(|window| window.raw_fetch_and_op(raw, operand, old, rank, offset))?;
+        Ok(true)
     }
 
     /// Elements that no instruction updates: one rank at a time reads, combines and writes them.
@@ -225,18 +242,22 @@ impl Update {
 
     /// Whether instructions execute it: not on elements of more than 8 bytes, pairs, and types without a kernel.
     fn is_atomic(&self, target: &Target<'_>) -> bool {
-        let is_known = |basic: &'static Basic| !matches!(basic.value, Value::Pair(..)) && self.raw(basic).is_some();
         match target.datatype.basic {
-            Some(basic) => is_known(basic),
+            Some(basic) => self.is_known(basic),
             None => {
                 let mut all = true;
                 let visited = target.runs(&mut |runs| {
-                    all &= is_known(runs.basic);
+                    all &= self.is_known(runs.basic);
                     Ok(())
                 });
                 all && visited.is_ok()
             }
         }
+    }
+
+    /// The same, on elements of one type.
+    fn is_known(&self, basic: &'static Basic) -> bool {
+        !matches!(basic.value, Value::Pair(..)) && self.raw(basic).is_some()
     }
 
     /// It, as the library executes it on elements of one type.

@@ -101,6 +101,10 @@ impl Targets {
     }
 
     pub(super) fn get_bytes(&self, into: &mut [u8], target: Rank, offset: usize) -> Result<(), WindowError> {
+        if let Some(memory) = self.mapped(target, offset, into.len())? {
+            self.make_progress(false);
+            return of(memory.load(offset, into), target);
+        }
         let places = self.places(target, offset, into.len(), 1)?;
         let mut rest = into;
         for Place { access, offset, bytes } in places {
@@ -136,6 +140,10 @@ impl Targets {
         end: CallEnd,
     ) -> Result<Vec<u32>, WindowError> {
         let mut parts = Vec::new();
+        if let Some(memory) = self.mapped(target, offset, from.len())? {
+            of(memory.store(offset, from), target)?;
+            return Ok(parts);
+        }
         for Place { access, offset, bytes } in self.places(target, offset, from.len(), 1)? {
             let bytes = from.split_off(..bytes).unwrap_or_default();
             match access {

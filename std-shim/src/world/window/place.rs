@@ -1,6 +1,7 @@
 //! Places: where in the memory of a rank the bytes of a one-sided operation lie, and how they are accessed.
 
 use super::WindowError;
+use super::memory::WindowMemory;
 use super::targets::{Access, Targets};
 use unisono_bootstrap::Rank;
 
@@ -64,6 +65,18 @@ impl Targets {
                 Ok(Places { first: Place { access: member.access, offset, bytes }, rest: Vec::new() })
             }
             _ => Err(WindowError::OutOfBounds(rank)),
+        }
+    }
+
+    /// The memory of a rank, if this rank maps it, and its window is not dynamic.
+    pub(super) fn mapped(&self, rank: Rank, offset: usize, bytes: usize) -> Result<Option<WindowMemory>, WindowError> {
+        let member = self.member(rank)?;
+        match (member.access, &self.attachments) {
+            (Access::Direct(memory), None) => match offset.checked_add(bytes) {
+                Some(end) if end <= member.bytes => Ok(Some(memory)),
+                _ => Err(WindowError::OutOfBounds(rank)),
+            },
+            _ => Ok(None),
         }
     }
 

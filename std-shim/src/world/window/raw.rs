@@ -63,6 +63,25 @@ impl Window {
         self.targets.raw_update(update, bytes, old, target, offset)
     }
 
+    /// As [`raw_update`](Self::raw_update) of one element of at most 8 bytes.
+    ///
+    /// # Errors
+    /// As of [`raw_update`](Self::raw_update).
+    pub fn raw_fetch_and_op(
+        &self,
+        update: RawUpdate,
+        operand: &[u8],
+        old: &mut [u8],
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let bytes = update.element.bytes();
+        if update.is_wide() || operand.len() != bytes || old.len() != bytes {
+            return Err(WindowError::Unsupported);
+        }
+        self.targets.fetch_element(update, operand, old, target, offset)
+    }
+
     /// As [`raw_update`](Self::raw_update) without `old`, into `count` elements of a datatype, the first of which is at
     /// byte `offset`.
     ///

@@ -144,24 +144,36 @@ impl Targets {
         offset: usize,
         operation: AccumulateOperation,
     ) -> Result<T, WindowError> {
-        let bytes = size_of::<T>();
-        let is_integer = T::ELEMENT as u8 <= unisono_shmem::reduction_ops::Element::U64 as u8;
+        let mut old = value;
+        self.fetch_element(RawUpdate::of::<T>(operation), value.as_bytes(), old.as_mut_bytes(), target, offset)?;
+        Ok(old)
+    }
+
+    /// Combines one element of at most 8 bytes; the old one goes to `old`, which is as long.
+    pub(super) fn fetch_element(
+        &self,
+        RawUpdate { operation, element }: RawUpdate,
+        operand: &[u8],
+        old: &mut [u8],
+        target: Rank,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let (bytes, word) = (element.bytes(), word_of_bytes(operand));
+        let is_integer = element as u8 <= unisono_shmem::reduction_ops::Element::U64 as u8;
         let kind = match operation {
-            AccumulateOperation::Replace => Some(AtomicKind::Swap { swap: word_of(&value), mask: u64::MAX }),
+            AccumulateOperation::Replace => Some(AtomicKind::Swap { swap: word, mask: u64::MAX }),
             AccumulateOperation::NoOp => Some(AtomicKind::FetchAdd { add: 0, boundaries: 0 }),
             AccumulateOperation::Reduce(sum) if is_integer && sum == SystemOperation::sum() => {
-                Some(AtomicKind::FetchAdd { add: word_of(&value), boundaries: 0 })
+                Some(AtomicKind::FetchAdd { add: word, boundaries: 0 })
             }
             AccumulateOperation::Reduce(_) => None,
         };
-        if let (Some(kind), Some(width)) = (kind, width_of(bytes)) {
-            let old = self.atomic(target, offset, AtomicOperation { width, kind })?;
-            return element_of(old);
-        }
-        let mut old = [value];
-        self.update(operation.update(T::ELEMENT), bytes, value.as_bytes(), Some(old.as_mut_bytes()), target, offset)?;
-        let [old] = old;
-        Ok(old)
+        let (Some(kind), Some(width)) = (kind, width_of(bytes)) else {
+            return self.update(operation.update(element), bytes, operand, Some(old), target, offset);
+        };
+        let word = self.atomic(target, offset, AtomicOperation { width, kind })?.to_le_bytes();
+        old.iter_mut().zip(word).for_each(|(into, byte)| *into = byte);
+        Ok(())
     }
 
     /// Stores a new element of `bytes` bytes if the old one, which it returns, is expected; words are zero-extended.
@@ -298,8 +310,12 @@ impl Targets {
 
 /// The bytes of an element of at most 8 bytes, zero-extended.
 pub(in crate::world) fn word_of<T: IntoBytes + Immutable>(value: &T) -> u64 {
+    word_of_bytes(value.as_bytes())
+}
+
+fn word_of_bytes(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
-    word.iter_mut().zip(value.as_bytes()).for_each(|(into, byte)| *into = *byte);
+    word.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
     u64::from_le_bytes(word)
 }
 
