@@ -223,7 +223,9 @@ impl<S: RmaStorage> Rma<S> {
     /// Makes room for more peers; the records of the present ones are copied. A host that numbers peers when they first
     /// take part has no records of the others. False, and nothing was done: these are not more.
     pub fn grow_peers(&mut self, targets: S::Targets, requesters: S::Requesters) -> bool {
-        targets.as_ref().len() == requesters.as_ref().len()
+        let (before, after) = (self.initiator.targets().max(self.target.requesters()), targets.as_ref().len());
+        after > before
+            && after == requesters.as_ref().len()
             && self.initiator.grow_targets(targets)
             && self.target.grow_requesters(requesters)
     }

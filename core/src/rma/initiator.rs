@@ -85,6 +85,11 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         Self { operations, targets, free, ready: List::EMPTY, completed: List::EMPTY, most: most.max(1) }
     }
 
+    /// Number of targets that there are records for.
+    pub(super) fn targets(&self) -> usize {
+        self.targets.as_ref().len()
+    }
+
     /// Replaces the records of the targets by more; the present ones are copied. False: they are not more.
     pub(super) fn grow_targets(&mut self, targets: P) -> bool {
         grow(&mut self.targets, targets, TargetState::FREE)

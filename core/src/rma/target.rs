@@ -191,6 +191,11 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         }
     }
 
+    /// Number of requesters that there are records for.
+    pub(super) fn requesters(&self) -> usize {
+        self.requesters.as_ref().len()
+    }
+
     /// Replaces the records of the requesters by more; the present ones are copied. False: they are not more.
     pub(super) fn grow_requesters(&mut self, requesters: P) -> bool {
         grow(&mut self.requesters, requesters, RequesterState::FREE)

@@ -18,11 +18,11 @@ use unisono::collective::{Complex, SystemOperation, ValueIndex, View, ViewMut};
 use unisono::{AccumulateOperation, Datatype, Failure, LockKind, Rank, Tag, Window, WindowError, World};
 
 /// How long the target of [`computing`] computes.
-const COMPUTING: Duration = Duration::from_secs(3);
+const COMPUTING: Duration = Duration::from_secs(4);
 /// Rank 0 waits for this long after the barrier, so that rank 1 has left it.
-const LEAVING: Duration = Duration::from_millis(200);
+const LEAVING: Duration = Duration::from_secs(1);
 /// Three operations have ended by then. The progress thread sleeps for at most 250 ms before each of them.
-const SERVED_WITHIN: Duration = Duration::from_millis(1500);
+const SERVED_WITHIN: Duration = Duration::from_millis(2500);
 
 fn main() -> ExitCode {
     if env::var_os("UNISONO_RANK").is_some() {
@@ -270,6 +270,14 @@ fn wide_updates(world: &World, window: &Window) -> Outcome {
     }
     let undefined = window.accumulate(&[one], root, 64, SystemOperation::max());
     check(undefined == Err(WindowError::Unsupported), "numbers without an order")?;
+    // An earlier operation fails at its flush, and not here.
+    let misaligned = window.accumulate(&[0_u64], root, 65, SystemOperation::sum());
+    let outside = window.accumulate(&[one], root, 4088, SystemOperation::sum());
+    check(outside == Err(WindowError::OutOfBounds(root)), "an element that ends outside")?;
+    let found = window.fetch_and_op(one, root, 64, AccumulateOperation::NoOp)?;
+    check(found.im() == -2.0 * found.re(), "a whole element is read")?;
+    let flushed = misaligned.and_then(|()| window.flush(root));
+    check(flushed == Err(WindowError::Misaligned(root)), "the misaligned one is reported")?;
     window.fence()?;
     if rank == 0 {
         let (mut sums, mut least) = ([Complex::default(); 4], [ValueIndex::default()]);

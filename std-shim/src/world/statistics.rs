@@ -216,10 +216,10 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all.len());
         let place = |name: &str| all.iter().position(|statistic| statistic.name == name).expect("it exists");
-        let mut snapshot = Snapshot { ended: 3, native: [0, 5], ..Snapshot::default() };
+        let mut snapshot = Snapshot { ended: 3, native: [0, 5], one_sided: [6, 7], ..Snapshot::default() };
         snapshot.counters.dropped[DropReason::Refused as usize] = 4;
-        let values = ["operations", "native_failed", "dropped_refused"].map(|name| snapshot.value(place(name)));
-        assert_eq!(values, [Some(3), Some(5), Some(4)]);
-        assert_eq!((snapshot.value(all.len() - 2), snapshot.value(all.len())), (Some(5), None));
+        let names = ["operations", "native_failed", "dropped_refused", "blocks_written"];
+        assert_eq!(names.map(|name| snapshot.value(place(name))), [Some(3), Some(5), Some(4), Some(6)]);
+        assert_eq!((snapshot.value(all.len() - 1), snapshot.value(all.len())), (Some(7), None));
     }
 }

@@ -1,4 +1,4 @@
-/* What an MPI measures of its one-sided operations, as `unisono bench one-sided` does: rank 0 accesses memory of rank 1,
+/* One-sided operations of an MPI, as `unisono bench one-sided` measures ours: rank 0 accesses memory of rank 1,
  * which waits in a barrier meanwhile. Medians over batches.
  *
  *   one_sided get|put|fetch_and_op BYTES   prints nanoseconds of an operation that has completed at its target

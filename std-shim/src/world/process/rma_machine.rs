@@ -31,13 +31,13 @@ impl RmaStorage for Boxes {
 /// The machine of a process.
 #[derive(Debug)]
 pub(super) struct RmaMachine {
-    /// What names no rank is called here.
+    /// The core's machine, for calls that name no rank.
     pub(super) rma: Rma<Boxes>,
     /// By rank: its number and 1, or 0.
     numbers: Box<[u32]>,
     /// By number: the rank.
     ranks: Vec<PeerId>,
-    /// Ranks that there are records for.
+    /// Number of ranks with records.
     capacity: usize,
 }
 
@@ -177,6 +177,13 @@ mod tests {
         machine.disconnect(PeerId(7));
         let ended = machine.poll_completion().expect("its flush has ended");
         assert_eq!((ended.peer, ended.user, ended.result.is_err()), (PeerId(7), 7, true));
+        // It was restarted.
+        assert_eq!(machine.start(&flush(7), 0), Err(RmaStartError::UnknownPeer));
+        machine.connect(PeerId(7), 500);
+        assert!(machine.start(&flush(7), 500).is_ok());
+        let sent = machine.poll_action(false);
+        assert!(matches!(sent, Some(Action::Send { to: PeerId(7), .. })), "{sent:?}");
+        assert_eq!((machine.ranks.len(), machine.capacity), (40, 64));
     }
 
     #[test]

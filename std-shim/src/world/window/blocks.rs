@@ -12,6 +12,7 @@ use super::memory::COPY;
 use super::place::Place;
 use super::remote::remote_span;
 use super::targets::{Access, Targets};
+use super::wide_updates::ATOMIC_MAX;
 use super::{GetRequest, WindowError};
 use crate::world::process::remote_access::CallEnd;
 use unisono_bootstrap::Rank;
@@ -139,6 +140,9 @@ impl Targets {
         target: Rank,
         blocks: &WindowBlocks,
     ) -> Result<(), WindowError> {
+        if grain > ATOMIC_MAX {
+            return Err(WindowError::Unsupported);
+        }
         self.for_each_part(target, blocks, grain, &mut |part| {
             let bytes = part.of(packed);
             let old = old.as_deref_mut().and_then(|old| part.of_mut(old));

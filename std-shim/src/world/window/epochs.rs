@@ -148,6 +148,12 @@ impl Window {
             Access::Own(_) | Access::Direct(_) | Access::Keyed(_) => Ok(()),
             Access::Remote(there, key) => self.targets.flush_remote(target, there, key),
         };
+        self.release_unflushed(lock, kind, target)?;
+        flushed
+    }
+
+    /// As [`release`](Self::release), after operations that the target has answered.
+    pub(super) fn release_unflushed(&self, lock: usize, kind: LockKind, target: Rank) -> Result<(), WindowError> {
         fence(Ordering::SeqCst);
         match kind {
             LockKind::Exclusive => self.lock_word(target, lock, add(EXCLUSIVE))?,
@@ -156,7 +162,7 @@ impl Window {
         // Here, and not before: requests for the lock find it free. Otherwise a rank that polls its own memory under its
         // own lock would never let another one have it.
         self.targets.make_progress(true);
-        flushed
+        Ok(())
     }
 
     /// [Locks](Self::lock) the memory of all ranks, shared (`MPI_Win_lock_all`).

@@ -130,7 +130,7 @@ impl Window {
     /// As [`raw_update`](Self::raw_update), of the elements in blocks, each of which has whole elements.
     ///
     /// # Errors
-    /// As of [`raw_update`](Self::raw_update).
+    /// As of [`raw_update`](Self::raw_update); [`WindowError::Unsupported`] if elements have more than 8 bytes.
     pub fn raw_update_blocks(
         &self,
         update: RawUpdate,

@@ -10,6 +10,7 @@ use super::blocks::{WindowBlocks, WindowReads};
 use super::copies::{bytes_of_view, fill_view};
 use super::place::Places;
 use super::targets::Targets;
+use super::wide_updates::ATOMIC_MAX;
 use super::{AccumulateOperation, Window, WindowError};
 use crate::world::collective::{AsView, AsViewMut, Element};
 use unisono_bootstrap::Rank;
@@ -135,6 +136,9 @@ impl Targets {
         bytes: &[u8],
         there: TargetElements<'_>,
     ) -> Result<(), WindowError> {
+        if grain > ATOMIC_MAX {
+            return Err(WindowError::Unsupported);
+        }
         let expect_whole = &mut |run: WindowBlocks, first: usize, places: &Places| {
             if !run.bytes.is_multiple_of(grain) {
                 return Err(WindowError::Unsupported);
