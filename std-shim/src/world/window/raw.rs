@@ -63,7 +63,7 @@ impl Window {
         self.targets.raw_update(update, bytes, old, target, offset)
     }
 
-    /// As [`raw_update`](Self::raw_update) of one element of at most 8 bytes.
+    /// As [`raw_update`](Self::raw_update) of one element.
     ///
     /// # Errors
     /// As of [`raw_update`](Self::raw_update).
@@ -76,8 +76,11 @@ impl Window {
         offset: usize,
     ) -> Result<(), WindowError> {
         let bytes = update.element.bytes();
-        if update.is_wide() || operand.len() != bytes || old.len() != bytes {
+        if operand.len() != bytes || old.len() != bytes {
             return Err(WindowError::Unsupported);
+        }
+        if update.is_wide() {
+            return self.update_wide(update, operand, Some(old), target, offset);
         }
         self.targets.fetch_element(update, operand, old, target, offset)
     }

@@ -96,14 +96,10 @@ impl Window {
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<T, WindowError> {
-        let operation = operation.into();
-        let update = RawUpdate::of::<T>(operation);
-        if update.is_wide() {
-            let mut old = value;
-            self.update_wide(update, value.as_bytes(), Some(old.as_mut_bytes()), target, offset)?;
-            return Ok(old);
-        }
-        self.targets.fetch_and_op(value, target, offset, operation)
+        let mut old = value;
+        let update = RawUpdate::of::<T>(operation.into());
+        self.raw_fetch_and_op(update, value.as_bytes(), old.as_mut_bytes(), target, offset)?;
+        Ok(old)
     }
 
     /// Stores `new` if the element equals `expected`, atomically, and returns its old value (`MPI_Compare_and_swap`,
