@@ -14,7 +14,7 @@ use unisono::collective::{
     AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
     ViewMut,
 };
-use unisono::{Communicator, Rank, Tag, World};
+use unisono::{Communicator, Failure, Rank, Tag, World};
 
 /// Block lengths in elements: through slots, through the bulk area in one chunk and in several, by single copy.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
+            Some("leader") => wait_for_a_leader_that_gave_up(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
         }
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         ("who_takes_what_others_do_not_give_is_error", who_takes_what_others_do_not_give_is_error),
         ("processes_apart_compute_what_they_should", processes_apart_compute_what_they_should),
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
+        ("death_is_learned_from_a_leader_that_gave_up", death_is_learned_from_a_leader_that_gave_up),
         ("subgroups_compute_what_all_ranks_do", subgroups_compute_what_all_ranks_do),
     ])
 }
@@ -284,6 +286,13 @@ fn survivors_name_who_is_missing() {
         let named = vec!["named"; ranks - 1];
         expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
+    }
+}
+
+fn death_is_learned_from_a_leader_that_gave_up() {
+    for progress in ["engine", "thread", "hybrid"] {
+        let options = format!("-n 4 --nodes 2 --hierarchy 2 --on-death silent --progress {progress}");
+        expect(&run(&options, "leader"), 137, &["named"; 3]);
     }
 }
 
@@ -584,6 +593,36 @@ fn take_the_next_for_the_root(world: &World) {
         assert_ne!(named, on.rank());
         on.barrier().expect_err("it stays failed");
     }
+}
+
+/// The leaders, ranks 0 and 2, learn of a death by a message and do not enter the barrier. Rank 3 waits there for its
+/// leader alone, which is alive, and it watches rank 0.
+fn wait_for_a_leader_that_gave_up(world: &World) {
+    const REPORTED: Tag = Tag(1);
+    let victim = Rank(1);
+    world.barrier().expect("all are alive");
+    match world.rank() {
+        Rank(1) => kill_process(getpid(), Signal::KILL).expect("own process"),
+        Rank(3) => {
+            let error = world.barrier().expect_err("a rank is dead");
+            assert!(matches!(error, CollectiveError::Missing { rank, .. } if rank == victim), "{error:?}");
+            for leader in [0, 2].map(Rank) {
+                world.send(&[0_u8], leader, REPORTED).expect("alive");
+            }
+        }
+        _ => {
+            let failure = world.receive_into(&mut [0_u8], victim, Tag(0)).expect_err("it is dead");
+            assert_eq!(failure, Failure::PeerFailed(victim));
+            let started = Instant::now();
+            // It asks whether the message is there: one that waited for rank 3 would end as a deadlock.
+            while world.immediate_probe(Rank(3), REPORTED).expect("alive").is_none() {
+                assert!(started.elapsed() < 5 * BOUND, "rank 3 reports nothing");
+                world.progress();
+            }
+            world.receive_into(&mut [0_u8], Rank(3), REPORTED).expect("it has arrived");
+        }
+    }
+    println!("named");
 }
 
 /// One rank is killed at a random time, the others name it.

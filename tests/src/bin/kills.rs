@@ -218,7 +218,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 collective: (i * 7).checked_rem(all.len()).and_then(|place| all.get(place).copied()),
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1).max(1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
-                composed: options.work == Work::Collectives && options.means != Means::Shm && random.bool(),
+                composed: options.means != Means::Shm && random.bool(),
                 ranks,
                 policy: if random.u8(0..4) < silent { "silent" } else { "tell" },
                 progress: PROGRESS[random.usize(0..PROGRESS.len())],

@@ -345,6 +345,7 @@ impl Process {
                 self.follow_leaders_without(peer);
                 self.collectives.disconnect(now, peer);
                 self.messenger.disconnect_steps(&mut self.transport, peer);
+                self.answer_status_waiters(now);
             }
             StatusEvent::Retired { gone, context: ALL_CONTEXTS } => {
                 self.follow_leaders_without(gone.peer);
@@ -366,6 +367,11 @@ impl Process {
             }
             StatusEvent::SendsDone(peer) => self.handle_sends_done(peer),
             StatusEvent::ReceivesClosed(peer) => self.handle_receives_closed(peer),
+            StatusEvent::MemberDied { from, context, dead } => {
+                if let Some(of) = self.collectives.contexts.get_mut(context) {
+                    of.handle_member_died(from, dead);
+                }
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 //! finished, or one of its collectives of that communicator has failed: at once, or when that happens. Its earlier
 //! messages arrive before the answer. A failure is sent to all members without a request, since the rank may make no
 //! progress afterwards. Where not even that arrives, and a member is known to be dead, the collective fails after
-//! [`FAIL_AFTER`].
+//! [`FAIL_AFTER`]. The rank that is asked also reports such a member: it may have given up because of it outside of
+//! collectives, and the rank that asks may wait for nobody else.
 //!
 //! Point-to-point messages end likewise. A rank that finishes stops receiving, and once the messages that it has
 //! matched are complete, notifies each rank that has asked, after all acknowledgements to that rank: a send that is not
@@ -92,7 +93,7 @@ impl Process {
     }
 
     /// Answers the open status requests that can be answered now.
-    fn answer_status_waiters(&mut self, now: u64) {
+    pub(super) fn answer_status_waiters(&mut self, now: u64) {
         for (asker, context) in core::mem::take(&mut self.collectives.status.waiters) {
             self.handle_ask(asker, context);
         }
@@ -140,7 +141,8 @@ impl Process {
         }
     }
 
-    /// A rank asks to be notified when this one takes no more part in a context.
+    /// A rank asks to be notified when this one takes no more part in a context. It may wait for this rank alone, so that
+    /// it learns of a member's death from this one.
     pub(super) fn handle_ask(&mut self, from: PeerId, context: u32) {
         match self.collectives.contexts.retired_by(context) {
             _ if context == ALL_CONTEXTS && self.shutdown.has_sent_all => {
@@ -157,16 +159,24 @@ impl Process {
             {
                 self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }
-            None if self.collectives.status.waiters.contains(&(from, context)) => {}
-            None => self.collectives.status.waiters.push((from, context)),
+            None => {
+                if let Some(dead) = self.failed_member(context) {
+                    self.send_status_message(from, StatusMessage::MemberDied, context, dead);
+                }
+                if !self.collectives.status.waiters.contains(&(from, context)) {
+                    self.collectives.status.waiters.push((from, context));
+                }
+            }
         }
     }
 
-    /// A member of a context that has died; one that finished may have done all of its part before.
+    /// A member of a context that has died, also to the knowledge of another member only; one that finished may have
+    /// done all of its part before.
     fn failed_member(&self, context: u32) -> Option<Rank> {
-        let members = &self.collectives.contexts.get(context)?.members;
+        let of = self.collectives.contexts.get(context)?;
         let gone = self.collectives.failed.iter().map(|peer| Rank::from(*peer));
-        gone.filter(|rank| members.number(*rank).is_some()).find(|rank| self.has_died(*rank))
+        let own = gone.filter(|rank| of.members.number(*rank).is_some()).find(|rank| self.has_died(*rank));
+        own.or(of.reported_dead)
     }
 
     /// Whether another rank has died, to the knowledge of the transport, which is earlier than that of collectives.

@@ -74,6 +74,8 @@ pub(in crate::world) struct Context {
     /// The rank because of which this rank takes no more part.
     pub(in crate::world) retired_by: Option<Rank>,
     pub(in crate::world) retired_peers: Vec<RetiredPeer>,
+    /// A member that has died, as another one reports.
+    pub(in crate::world) reported_dead: Option<Rank>,
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait; `None` where there are none.
     pub(in crate::world) barrier_mode: Option<Arc<AtomicU32>>,
@@ -106,6 +108,14 @@ impl Context {
     pub(in crate::world) fn close_areas(&self) {
         if let Some(way) = &self.barrier_mode {
             way.store(CLOSED, Ordering::Relaxed);
+        }
+    }
+
+    /// A rank reports that another one has died. Only members are believed, about members.
+    pub(in crate::world) fn handle_member_died(&mut self, from: PeerId, dead: Rank) {
+        let is_member = |rank: Rank| self.members.number(rank).is_some();
+        if from != PeerId::from(dead) && is_member(from.into()) && is_member(dead) {
+            self.reported_dead.get_or_insert(dead);
         }
     }
 
@@ -317,6 +327,7 @@ impl Contexts {
             failed,
             retired_by: over,
             retired_peers: gone,
+            reported_dead: None,
             is_revoked,
             barrier_mode: way,
             slot,

@@ -30,7 +30,7 @@ use super::rdma_all_to_all::RdmaAllToAll;
 use super::release_groups::RELEASE_HEADER;
 use super::schedule::ScheduleCache;
 use super::scratch_pool::ScratchPool;
-use super::status::{ASK_STATUS, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
+use super::status::{ASK_STATUS, MEMBER_DIED, RECEIVES_CLOSED, RETIRED, REVOKED, SENDS_DONE};
 use super::token_trees::{TokenTrees, TreeArrival, is_sound};
 use super::transfer::{Transfers, context_of};
 use crate::environment::Subgroups;
@@ -91,6 +91,8 @@ pub(in crate::world) enum StatusEvent {
     SendsDone(PeerId),
     /// It receives no more messages.
     ReceivesClosed(PeerId),
+    /// It reports that a member of a context has died.
+    MemberDied { from: PeerId, context: u32, dead: Rank },
 }
 
 /// What is to be done when the table is next advanced.
@@ -475,6 +477,7 @@ impl CollectiveTable {
             REVOKED => self.queue_status(StatusEvent::Revoked { from, context }),
             SENDS_DONE => self.queue_status(StatusEvent::SendsDone(from)),
             RECEIVES_CLOSED => self.queue_status(StatusEvent::ReceivesClosed(from)),
+            MEMBER_DIED => self.queue_status(StatusEvent::MemberDied { from, context, dead: cause }),
             _ => {}
         }
     }

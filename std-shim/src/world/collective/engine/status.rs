@@ -9,6 +9,7 @@ pub(super) const RETIRED: u8 = 241;
 pub(super) const REVOKED: u8 = 242;
 pub(super) const SENDS_DONE: u8 = 243;
 pub(super) const RECEIVES_CLOSED: u8 = 244;
+pub(super) const MEMBER_DIED: u8 = 245;
 /// Bytes of a status message.
 pub(in crate::world) const STATUS_BYTES: usize = 8;
 
@@ -26,6 +27,8 @@ pub(in crate::world) enum StatusMessage {
     SendsDone,
     /// The sender receives no more messages.
     ReceivesClosed,
+    /// The rank, a member of the context, has died to the sender's knowledge.
+    MemberDied,
 }
 
 impl StatusMessage {
@@ -37,6 +40,7 @@ impl StatusMessage {
             Self::Revoked => REVOKED,
             Self::SendsDone => SENDS_DONE,
             Self::ReceivesClosed => RECEIVES_CLOSED,
+            Self::MemberDied => MEMBER_DIED,
         };
         let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
         [kind, 0, low, high, a, b, c, d]
