@@ -1,7 +1,7 @@
 //! A random rank is killed at a random moment while all loop over a collective in one of its forms, or over one-sided
 //! operations, of the World or of a communicator of all ranks backwards; every survivor must report it and the
-//! collective, and nothing may be left behind. Also while ranks join, and while they finish. By shared memory (its bar 6), by datagrams, and by both (bar 8
-//! of messages).
+//! collective, and nothing may be left behind. Also while ranks join, and while they finish. By shared memory, by
+//! datagrams, also over two rails of which one is cut, and by both.
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -43,6 +43,9 @@ struct Options {
     /// What ranks do.
     #[arg(long, default_value = "collectives")]
     work: Work,
+    /// Datagrams go over two rails, of which most jobs lose one for a while.
+    #[arg(long)]
+    rails: bool,
     /// Kills amid their work; a tenth as many while ranks join, and while they finish.
     #[arg(long, default_value_t = 200)]
     runs: usize,
@@ -170,6 +173,9 @@ struct Run {
     backwards: bool,
     /// Collectives over messages are composed of those of groups of two.
     composed: bool,
+    /// Datagrams go over two rails.
+    rails: bool,
+    cut: Option<Cut>,
     ranks: usize,
     policy: &'static str,
     progress: &'static str,
@@ -177,6 +183,26 @@ struct Run {
     delay: Duration,
     /// The survivors finish; otherwise the launcher is killed, too.
     finishes: bool,
+}
+
+/// One of two rails carries nothing for a while.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    rail: u8,
+    /// Milliseconds from a rank's start, and of the cut.
+    after: u32,
+    lasts: u32,
+}
+
+impl Cut {
+    fn draw(random: &mut fastrand::Rng) -> Self {
+        Self { rail: random.u8(..2), after: random.u32(..200), lasts: random.u32(20..1500) }
+    }
+
+    fn option(self) -> String {
+        let Self { rail, after, lasts } = self;
+        format!("{rail}@{after}+{lasts}")
+    }
 }
 
 impl Run {
@@ -219,6 +245,8 @@ fn plan(options: &Options) -> Vec<Run> {
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1).max(1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
                 composed: options.means != Means::Shm && random.bool(),
+                rails: options.rails,
+                cut: (options.rails && random.u8(..4) > 0).then(|| Cut::draw(&mut random)),
                 ranks,
                 policy: if random.u8(0..4) < silent { "silent" } else { "tell" },
                 progress: PROGRESS[random.usize(0..PROGRESS.len())],
@@ -302,6 +330,11 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     if run.composed {
         options.extend(["--hierarchy", "2"]);
     }
+    if run.rails {
+        options.extend(["--rails", "2"]);
+    }
+    let cut = run.cut.map(Cut::option);
+    options.extend(cut.iter().flat_map(|cut| ["--cut", cut]));
     if run.moment == Moment::Joining {
         options.extend(["--assembly", &assembly]);
     }
