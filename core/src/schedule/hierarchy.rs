@@ -196,15 +196,23 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// Where ranks have blocks, a leader's are taken as those of an average group.
     pub fn leaders(&self, plan: &CollectiveSpec) -> CollectiveSpec {
         let size = self.members(self.top()).max(2);
+        let ranks = quotient_up(self.ranks, size);
         let blocks = match plan.collective {
             CollectiveKind::Gather
             | CollectiveKind::Scatter
             | CollectiveKind::Allgather
-            | CollectiveKind::ReduceScatter => quotient_up(self.ranks, size),
+            | CollectiveKind::ReduceScatter => ranks,
+            CollectiveKind::Alltoall => ranks.saturating_mul(ranks),
             _ => 1,
         };
         let bytes = plan.bytes.saturating_mul(blocks as usize);
         CollectiveSpec { rank: Rank(0), root: Rank(0), size, bytes, ..*plan }
+    }
+
+    /// Whether the algorithm of the leaders of the last level is selected as for blocks that differ in size: those of an
+    /// alltoall differ as groups do, so that none of them can be forwarded among others.
+    pub const fn leaders_vary(&self, collective: CollectiveKind) -> bool {
+        matches!(collective, CollectiveKind::Alltoall)
     }
 
     /// The leaders of the subgroups of the last level, in the order of the subgroups: the root leads its own.

@@ -29,7 +29,7 @@ pub(crate) fn is_before(promised: &[u64], earlier: usize, i: usize) -> bool {
     distance >= 64 || promised[i] >> distance & 1 == 1
 }
 
-const WORDS: usize = 6;
+const WORDS: usize = 20;
 
 /// A set of cells of one segment.
 #[derive(Clone, Copy, Default)]

@@ -279,7 +279,12 @@ fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
     let gather = Spec { varying: true, ..Spec::new(CollectiveKind::Gather, Algorithm::Direct, 4, 1) };
     assert_eq!(groups(&adjacent, gather, LOWER), Some(Unsupported::Varying));
     let alltoall = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 4, 1);
-    assert_eq!(groups(&adjacent, alltoall, LOWER), Some(Unsupported::Unavailable));
+    assert_eq!(groups(&mixed, alltoall, LOWER), None);
+    assert_eq!(groups(&adjacent, Spec { varying: true, ..alltoall }, LOWER), Some(Unsupported::Varying));
+    let bruck = Spec { algorithm: Algorithm::Bruck, ..alltoall };
+    assert_eq!(groups(&adjacent, bruck, LOWER), Some(Unsupported::Unavailable));
+    let many = vec![0; 1 << 16];
+    assert_eq!(groups(&many, Spec { size: 1 << 16, ..alltoall }, LOWER), Some(Unsupported::TooLong));
 }
 
 /// A message within a host, and messages between hosts over a fast link and over one of 1 Gbit/s.
@@ -320,7 +325,7 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
         let machine = Machine { sharing: 1, links: &links, hosts };
         run(group, bytes.div_ceil(cut).div_ceil(segments as usize) as u64, machine)
     };
-    let nested = choose(&groups.leaders(&plan), false, far);
+    let nested = choose(&groups.leaders(&plan), groups.leaders_vary(kind), far);
     let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups).ok()?;
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");

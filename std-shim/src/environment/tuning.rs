@@ -54,6 +54,8 @@ const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 pub const SEGMENTS_MAX: u32 = 4096;
 
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
+/// Bytes of an alltoall of a group of the last level up to which its leader collects them: it holds them twice.
+const COLLECTED_MAX: usize = 64 << 20;
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
 
 /// The user's choice of the algorithm of a collective.
@@ -663,7 +665,13 @@ impl Tuning {
         over: &Subgroups,
         segments: u32,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        let decision = self.decide(&over.hierarchy().leaders(plan), false, carrier).ok()?;
+        let leaders = over.hierarchy().leaders(plan);
+        let is_alltoall = plan.collective == CollectiveKind::Alltoall;
+        if is_alltoall && leaders.bytes.saturating_mul(leaders.size as usize) > COLLECTED_MAX {
+            return None;
+        }
+        let leaders_vary = over.hierarchy().leaders_vary(plan.collective);
+        let decision = self.decide(&leaders, leaders_vary, carrier).ok()?;
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);
         let schedule = HierarchicalPlan::new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;

@@ -97,7 +97,7 @@ impl Machine {
         let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize, groupings.len())];
         let groups = Hierarchy::new(groupings, table).expect("a table of that length");
         let groups: Hierarchy<alloc::sync::Arc<[u32]>> = groups.map(alloc::sync::Arc::from);
-        let choice = choose(&groups.leaders(&call), false, &self.model(1));
+        let choice = choose(&groups.leaders(&call), groups.leaders_vary(collective), &self.model(1));
         let spec = choice.spec(&call, false);
         let new = |rank: u32| HierarchicalPlan::new(of_rank(&spec, rank), LOWER, groups.clone());
         let plans: Vec<_> = (0..size).map(new).collect::<Result<_, _>>()?;

@@ -20,8 +20,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Builds the schedule of `spec.rank` over the subgroups of `hierarchy`.
     ///
     /// # Errors
-    /// All ranks of a group get the same result. [`Unsupported::Unavailable`]: scans, and alltoalls, in which the
-    /// levels move every byte once more; [`Unsupported::Brackets`]: a fixed order must not depend on the groups;
+    /// All ranks of a group get the same result. [`Unsupported::Unavailable`]: scans, and an alltoall of the leaders
+    /// that forwards blocks; [`Unsupported::Brackets`]: a fixed order must not depend on the groups;
     /// [`Unsupported::Order`]: the groups are not contiguous, and the operation does not commute;
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
@@ -41,7 +41,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             CollectiveKind::Gather
             | CollectiveKind::Scatter
             | CollectiveKind::Allgather
-            | CollectiveKind::ReduceScatter => spec.size,
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Alltoall => spec.size,
             _ => Plan::new(top)?.blocks(),
         };
         match spec.collective {
@@ -53,9 +54,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             CollectiveKind::Gather => plan.gather(lower)?,
             CollectiveKind::Scatter => plan.scatter(lower)?,
             CollectiveKind::Allgather => plan.allgather(lower)?,
-            CollectiveKind::Alltoall | CollectiveKind::Scan | CollectiveKind::Exscan => {
-                return Err(Unsupported::Unavailable);
-            }
+            CollectiveKind::Alltoall => plan.alltoall(lower)?,
+            CollectiveKind::Scan | CollectiveKind::Exscan => return Err(Unsupported::Unavailable),
         }
         Ok(plan)
     }
@@ -191,6 +191,66 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             }
         }
         self.broadcast_down(lower)
+    }
+
+    /// The blocks of all ranks of a group of the last level are collected at its leader, whose alltoall sends those of
+    /// another group in one message. `rows` are the blocks of each rank that this one leads, by destination, `columns`
+    /// those for each of them, by source.
+    fn alltoall(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
+        let (size, led) = (self.spec.size, self.led());
+        let (mut sent, mut received, mut free) = (INPUT, OUTPUT, 0_u32);
+        if !self.place.hierarchy.is_contiguous() {
+            (sent, received) = ((BlockBuffer::Scratch, 0), (BlockBuffer::Scratch, size));
+            free = size.wrapping_mul(2);
+            self.scratch = free;
+            self.push(Part::Sort { from: INPUT, into: sent });
+        }
+        let all = size.wrapping_mul(led);
+        let (rows, free) = self.reserve(free, all);
+        let (columns, _) = self.reserve(free, all);
+        for subgroup in self.lower_groups() {
+            let spec = self.spec_in(subgroup, CollectiveKind::Gather, lower);
+            let (input, in_place) = if subgroup.level == 0 {
+                (view(sent, Unit::Blocks(size)), false)
+            } else {
+                (view(rows, Unit::Blocks(all)), true)
+            };
+            let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
+            let output = view(rows, Unit::Rows(size));
+            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+        }
+        if let Some(top) = self.top_group() {
+            let plan = Plan::new(self.spec_in(top, CollectiveKind::Alltoall, lower))?;
+            let input = view(rows, Unit::Columns { rows: led, width: size });
+            let output = view(columns, Unit::Rows(led));
+            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
+        }
+        for subgroup in self.lower_groups().rev() {
+            let spec = self.spec_in(subgroup, CollectiveKind::Scatter, lower);
+            let (output, in_place) = if subgroup.level == 0 {
+                (view(received, Unit::Blocks(size)), false)
+            } else {
+                (view(columns, Unit::Blocks(all)), true)
+            };
+            let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
+            let input = view(columns, Unit::Columns { rows: size, width: led });
+            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+        }
+        if received != OUTPUT {
+            self.push(Part::Unsort { from: received, into: OUTPUT });
+        }
+        Ok(())
+    }
+
+    /// Ranks of the largest group that this rank leads, or 1.
+    fn led(&self) -> u32 {
+        let Placement { hierarchy, own, .. } = &self.place;
+        let top = hierarchy.top().level;
+        let leads = |level: &u32| self.member_of(*level).is_some();
+        let Some(level) = (1..=top).rev().find(leads) else { return 1 };
+        let subgroup = hierarchy.subgroup(level, own);
+        let number = hierarchy.number(subgroup, own);
+        hierarchy.start(subgroup, number.wrapping_add(1)).wrapping_sub(hierarchy.start(subgroup, number))
     }
 
     /// Reduces the input to the leaders of the last level, at `sum`. Scratch is free from block `free` on. `in_place`:
@@ -373,7 +433,9 @@ fn tree_plan(spec: Spec, phase: impl Fn(Tree) -> PhaseKind) -> Plan {
 
 /// Checks whether there is a schedule of this collective over subgroups.
 fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result<(), Unsupported> {
-    if matches!(spec.collective, CollectiveKind::Alltoall | CollectiveKind::Scan | CollectiveKind::Exscan) {
+    let forwards = spec.collective == CollectiveKind::Alltoall
+        && !matches!(spec.algorithm, Algorithm::Direct | Algorithm::Pairwise);
+    if forwards || matches!(spec.collective, CollectiveKind::Scan | CollectiveKind::Exscan) {
         return Err(Unsupported::Unavailable);
     }
     if !(1..=Plan::PORTS).contains(&lower.ports) {
@@ -394,6 +456,11 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
     if steps.checked_mul(spec.segments).is_none() {
         return Err(Unsupported::TooLong);
     }
+    // A leader holds the blocks of all its ranks twice.
+    let held = spec.size.checked_mul(2).and_then(|held| held.checked_mul(spec.size.saturating_add(1)));
+    if spec.collective == CollectiveKind::Alltoall && held.is_none() {
+        return Err(Unsupported::TooLong);
+    }
     if spec.collective.combines() {
         let strided = spec.collective == CollectiveKind::ReduceScatter && spec.algorithm == Algorithm::Halving;
         match spec.order {
@@ -404,7 +471,7 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
         }
     }
     let unknown = match spec.collective {
-        CollectiveKind::Gather | CollectiveKind::Scatter => true,
+        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall => true,
         CollectiveKind::Allgather | CollectiveKind::ReduceScatter => !is_contiguous,
         _ => false,
     };

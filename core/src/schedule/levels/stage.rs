@@ -22,6 +22,10 @@ pub(super) enum Unit {
     Member,
     /// The blocks of the ranks that this rank stands for: the schedule has one block here.
     Own,
+    /// A row of this many blocks for each rank that the member with the block's number stands for, by position.
+    Rows(u32),
+    /// In each of `rows` rows of `width` blocks, those of the ranks that the member stands for, by position.
+    Columns { rows: u32, width: u32 },
 }
 
 /// Where a buffer of the subgroup's schedule is.
@@ -123,7 +127,7 @@ impl Stage {
     }
 
     /// Blocks of the subgroup's schedule as blocks of the whole collective. Sets of more than two runs need blocks of
-    /// one unit.
+    /// one unit; columns are those of adjacent blocks.
     fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
         let at = |block: u32| self.first(place, view, block);
         let range = |(first, run): (u32, u32)| (at(first), at(first.wrapping_add(run)).wrapping_sub(at(first)));
@@ -131,6 +135,10 @@ impl Stage {
             let times = |n: u32| n.wrapping_mul(each);
             let (run, stride, last) = (times(blocks.run), times(blocks.stride), times(blocks.last));
             return Blocks { first: at(blocks.first), run, stride, last, ..blocks };
+        }
+        if let Unit::Columns { rows, width } = view.unit {
+            let (first, run) = range((blocks.first, blocks.len()));
+            return Blocks { first, run, stride: width, count: rows, last: run, modulus: Blocks::UNWRAPPED };
         }
         let mut runs = blocks.runs();
         let Some(one) = runs.next().map(range) else { return Blocks::NONE };
@@ -144,6 +152,7 @@ impl Stage {
     pub(super) fn first<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, block: u32) -> u32 {
         let groups = &place.hierarchy;
         let members = groups.members(self.subgroup);
+        let from_first = |number| groups.start(self.subgroup, number).wrapping_sub(groups.start(self.subgroup, 0));
         let at = match view.unit {
             Unit::Blocks(each) => block.wrapping_mul(each),
             // The end of the last member's blocks is not the start of the first one's in the next repetition.
@@ -155,6 +164,8 @@ impl Stage {
                     groups.start(self.subgroup, number).wrapping_add(repeated)
                 }
             },
+            Unit::Rows(each) => from_first(block).wrapping_mul(each),
+            Unit::Columns { .. } => from_first(block),
             Unit::Own => groups.start(self.subgroup, groups.number(self.subgroup, &place.own).wrapping_add(block)),
         };
         at.wrapping_add(view.offset)

@@ -7,7 +7,8 @@ use crate::schedule::hierarchy::Hierarchy;
 use crate::schedule::{Algorithm, LowerTrees};
 
 /// Bytes up to which the rounds of a collective count more than its bytes. A flat schedule has rounds within hosts, too,
-/// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead.
+/// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead. Not those of
+/// an alltoall, whose leaders move the square of a group's ranks.
 const SHORT: usize = 1024;
 
 impl<T: AsRef<[u32]>> Hierarchy<T> {
@@ -18,7 +19,7 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
             return false;
         }
         let Some(composed) = self.time_ps(plan, lower, intra, inter) else { return false };
-        if self.whole(plan) <= SHORT {
+        if plan.collective != CollectiveKind::Alltoall && self.whole(plan) <= SHORT {
             return true;
         }
         let flat = LinkModel { per_host: self.per_host(), ..*inter };
@@ -49,7 +50,7 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         inter: &LinkModel,
     ) -> Option<u64> {
         let leaders = self.leaders(plan);
-        let top = choose(&leaders, false, inter);
+        let top = choose(&leaders, self.leaders_vary(plan.collective), inter);
         let between = top.time_ps(&leaders, false, inter).ok()?;
         let (within, longest) = self.within_ps(plan, lower, intra)?;
         let longest = longest.max(between);
@@ -90,13 +91,16 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// The collectives of each level below the last, and the bytes of a vector or a rank's block. `None`: the collective is
     /// not composed.
     fn phases(&self, plan: &CollectiveSpec) -> Option<[Option<(CollectiveKind, usize)>; 2]> {
-        use CollectiveKind::{Allgather, Allreduce, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+        use CollectiveKind::{
+            Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter,
+        };
         let all = plan.bytes.saturating_mul(self.ranks() as usize);
         Some(match plan.collective {
             kind @ (Barrier | Broadcast | Reduce | Gather | Scatter) => [Some((kind, plan.bytes)), None],
             Allreduce => [Some((Reduce, plan.bytes)), Some((Broadcast, plan.bytes))],
             Allgather => [Some((Gather, plan.bytes)), Some((Broadcast, all))],
             ReduceScatter => [Some((Reduce, all)), Some((Scatter, plan.bytes))],
+            Alltoall => [Some((Gather, all)), Some((Scatter, all))],
             _ => return None,
         })
     }
