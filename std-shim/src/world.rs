@@ -89,6 +89,7 @@ pub use window::blocks::{WindowBlocks, WindowReads};
 pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
+use crate::environment::tuning::{JobSignature, SignatureMismatch};
 use crate::environment::{DeviceChoice, EagerPool, LinkSpeed, Progress, RailPlaceError, Settings, SettingsError};
 use crate::node::{Node, NodeError, processors};
 use collective::call_log::CallLog;
@@ -168,6 +169,9 @@ pub enum WorldError {
         /// Which settings differ.
         what: &'static str,
     },
+    /// The user's table of measurements was measured in other jobs, or on another machine.
+    #[error("--tuning (UNISONO_TUNING): {0}")]
+    Tuning(#[from] SignatureMismatch),
     /// This host has not all of the rails.
     #[error(transparent)]
     Rails(#[from] RailPlaceError),
@@ -214,6 +218,7 @@ pub struct World {
     starter: Option<Starter>,
     /// Settings of the statistics, which are published at the end.
     settings: Settings,
+    signature: JobSignature,
     /// Released last, after everything else has shut down.
     _singleton: SingletonGuard,
 }
@@ -293,6 +298,8 @@ impl World {
             tracing::debug!(%speed, "links of the hosts");
             tuned.tuning.set_link_speed(speed);
         }
+        let signature = signature(settings, membership.table(), device.device_choice());
+        tuned.tuning.fit_table(&signature)?;
         let settings = &tuned;
         if !membership.table().iter().any(|entry| entry.checksums) {
             device.set_checksums(false);
@@ -363,6 +370,7 @@ impl World {
             finished: false,
             starter,
             settings,
+            signature,
             _singleton: singleton,
         })
     }
@@ -380,6 +388,19 @@ impl World {
     /// ```
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
+    }
+
+    /// The signature of the job, by which its measurements are found in tuning tables.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.signature().to_string().ends_with("nodes=1 ranks-per-node=1"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub const fn signature(&self) -> &JobSignature {
+        &self.signature
     }
 
     /// The endpoint's counters since the start.
@@ -666,6 +687,13 @@ impl Drop for World {
 /// The speed of the interfaces with these addresses. `None`: it is not known, or the device does not use them.
 fn link_speed(device: DeviceChoice, locals: &[IpAddr]) -> Option<LinkSpeed> {
     if device == DeviceChoice::Verbs { None } else { LinkSpeed::of_interfaces(locals) }
+}
+
+/// The signature of the job of these ranks.
+fn signature(settings: &Settings, table: &[PeerRecord], datagrams: DeviceChoice) -> JobSignature {
+    let nodes: Vec<u32> = table.iter().map(|entry| entry.node).collect();
+    let most = nodes.iter().map(|node| nodes.iter().filter(|other| *other == node).count()).max().unwrap_or(0);
+    JobSignature::here(&nodes, settings.transport.shares_memory(most, nodes.len()), datagrams)
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.

@@ -177,8 +177,10 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
     // Ranks 0 and 1 run the measurements that need two ranks.
     let device = if needed == 2 { world.device_to(Rank(1)).to_string() } else { device(&world) };
     let sharing = settings.tuning.sharing();
-    let mut facts =
-        json!({ "bench": name, "device": device, "ranks": world.size(), "sharing": sharing, "bytes": bytes });
+    let mut facts = json!({
+        "bench": name, "device": device, "ranks": world.size(), "sharing": sharing, "bytes": bytes,
+        "signature": world.signature().to_string(),
+    });
     let mut line = String::new();
     match options.measure {
         Measure::Transfer(_) if first => {

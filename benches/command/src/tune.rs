@@ -13,7 +13,8 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use unisono::environment::tuning::{
-    COLLECTIVES, Carrier, MulticastUse, NumberRange, TuningTable, algorithm_names, lines_from_fastest,
+    COLLECTIVES, Carrier, JobSignature, MulticastUse, NumberRange, TableFile, TuningLine, TuningTable, algorithm_names,
+    lines_from_fastest,
 };
 use unisono::environment::{Override, Settings, Tuning};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -191,11 +192,13 @@ impl Options {
         let read = |output: &[u8]| {
             let facts: Value = serde_json::from_slice(output).ok()?;
             let device = facts.get("device")?.as_str()?.to_owned();
-            Some((facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?, device))
+            let signature = facts.get("signature")?.as_str()?.parse().ok()?;
+            let (time_ns, sharing) = (facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?);
+            Some((Measurement { time_ns, sharing, signature }, device))
         };
         let said = || String::from_utf8_lossy(&output.stderr);
         let failed = || format!("{} by {} over {}: {}", verb.name(), candidate.choice(), carrier.name(), said());
-        let (time_ns, sharing, device) = read(&output.stdout).filter(|_| output.status.success()).ok_or_else(failed)?;
+        let (measured, device) = read(&output.stdout).filter(|_| output.status.success()).ok_or_else(failed)?;
         if (device == "shm") != (*carrier == Carrier::Rings) {
             return Err(format!(
                 "the ranks of `unisono run {}` reach each other over {device}, not over {}, which is to be measured",
@@ -204,7 +207,7 @@ impl Options {
             )
             .into());
         }
-        Ok(Measurement { time_ns, sharing })
+        Ok(measured)
     }
 
     /// Refuses options that select algorithms.
@@ -254,19 +257,31 @@ fn calls(measured: &[Candidate]) -> impl Iterator<Item = (&Candidate, &Candidate
     })
 }
 
-/// The table of the algorithms that are faster than the selected ones, where `sharing` ranks share a processor.
-fn table(ranks: u32, sharing: u64, measured: &[Candidate]) -> Result<TuningTable, Box<dyn Error>> {
+/// The tables of the algorithms that are faster than the selected ones, by the signature of the jobs, where `sharing` ranks
+/// share a processor.
+fn tables(
+    ranks: u32,
+    sharing: u64,
+    signatures: &[(Carrier, JobSignature)],
+    measured: &[Candidate],
+) -> Result<TableFile, Box<dyn Error>> {
     let ranks = NumberRange::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
-    let mut lines = Vec::new();
+    let mut tables: Vec<(Option<JobSignature>, Vec<TuningLine>)> = Vec::new();
     for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
         let of_verb = calls(measured).filter(|(selected, _)| (selected.carrier, selected.verb) == (carrier, verb));
         let faster = |(selected, fastest): (&Candidate, &Candidate)| {
             (selected.bytes, fastest.wanted.filter(|_| fastest.time_ns < selected.time_ns * FASTER))
         };
         let fastest: Vec<(u64, Option<Override>)> = of_verb.map(faster).collect();
-        lines.extend(lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &fastest));
+        let lines = lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &fastest);
+        let Some((_, signature)) = signatures.iter().find(|(known, _)| *known == carrier) else { continue };
+        match tables.iter_mut().find(|(known, _)| known.as_ref() == Some(signature)) {
+            Some((_, known)) => known.extend(lines),
+            None => tables.push((Some(signature.clone()), lines)),
+        }
     }
-    Ok(TuningTable::new(lines)?)
+    let tables = tables.into_iter().map(|(signature, lines)| Ok((signature, TuningTable::new(lines)?)));
+    Ok(TableFile::new(tables.collect::<Result<_, Box<dyn Error>>>()?)?)
 }
 
 /// How much slower the selected algorithms are than the fastest ones: a summary, and the calls whose selected one is not
@@ -315,6 +330,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
     let mut sharing = 1;
+    let mut signatures: Vec<(Carrier, JobSignature)> = Vec::new();
     for round in 1..=options.rounds {
         for candidate in &mut candidates {
             let Candidate { carrier, verb, bytes, .. } = *candidate;
@@ -325,18 +341,27 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
                 Some(known) => known,
                 None => match options.measure(&own, candidate) {
                     Ok(measured) => {
-                        record.add(&job, &what, round, measured)?;
+                        record.add(&job, &what, round, &measured)?;
                         measured
                     }
                     Err(error) if candidate.wanted.is_some() => {
                         bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
-                        Measurement { time_ns: f64::INFINITY, sharing }
+                        bar.inc(1);
+                        continue;
                     }
                     Err(error) => return Err(error),
                 },
             };
             candidate.time_ns = candidate.time_ns.min(measured.time_ns);
             sharing = measured.sharing;
+            match signatures.iter().find(|(known, _)| *known == carrier) {
+                None => signatures.push((carrier, measured.signature)),
+                Some((_, known)) if *known == measured.signature => {}
+                Some((_, known)) => {
+                    let differs = format!("{known} and then {}", measured.signature);
+                    return Err(format!("the machine or the job changed during the measurements: {differs}").into());
+                }
+            }
             bar.inc(1);
         }
     }
@@ -355,7 +380,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         print!("{}", regret(&candidates));
         return Ok(());
     }
-    let table = table(options.ranks, sharing, &candidates)?.to_string();
+    let table = tables(options.ranks, sharing, &signatures, &candidates)?.to_string();
     let mut jobs: Vec<String> = candidates.iter().map(|one| options.job(one.carrier).join(" ")).collect();
     jobs.dedup();
     let source = format!("# Measured by unisono {} in: unisono run {}", env!("CARGO_PKG_VERSION"), jobs.join("; "));
@@ -468,16 +493,24 @@ mod tests {
             };
             one.time_ns = times.iter().find(is_its).map_or(2.0, |known| known.4);
         }
-        let table = table(6, 3, &all).expect("a table").to_string();
+        let signature = |device| {
+            let text = format!("version=1 device={device} processors=2 nodes=1 ranks-per-node=6");
+            text.parse::<JobSignature>().expect("a signature")
+        };
+        let signatures = [(Carrier::Udp, signature("udp")), (Carrier::Rings, signature("shm"))];
+        let table = tables(6, 3, &signatures, &all).expect("tables").to_string();
         let lines = [
-            "unisono tuning 1",
+            "unisono tuning 2",
+            "for version=1 device=udp processors=2 nodes=1 ranks-per-node=6",
             "udp/3 barrier 6 0- token-tree",
             "udp/3 broadcast 6 46- multicast",
             "udp/3 gather 6 0-45 knomial",
             "udp/3 gather 6 46- direct",
+            "for version=1 device=shm processors=2 nodes=1 ranks-per-node=6",
             "rings/3 gather 6 0- direct",
+            "end",
         ];
         assert_eq!(table.lines().collect::<Vec<_>>(), lines);
-        assert_eq!(TuningTable::parse(&table).expect("a table").to_string(), table);
+        assert_eq!(TableFile::parse(&table).expect("tables").to_string(), table);
     }
 }

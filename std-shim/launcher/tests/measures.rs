@@ -156,7 +156,7 @@ fn tune_shows_its_progress_on_terminals_only() {
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
     let [table, errors] = run("sh", &["-c", &tune]);
-    assert!(table.starts_with("unisono tuning 1\n") && errors.is_empty(), "{table}{errors}");
+    assert!(table.starts_with("unisono tuning 2\nfor version=") && errors.is_empty(), "{table}{errors}");
     let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
     assert!(seen.contains("/14 jobs"), "{seen:?}");
 }
@@ -190,6 +190,43 @@ fn tune_continues_where_it_was_killed() {
     assert!(written.ends_with("in: unisono run -n 3 --nodes 3\n"), "{written}");
     let table = table.to_str().expect("UTF-8");
     one(&format!("-n 3 --nodes 3 --tuning {table}"), "barrier");
+}
+
+/// A table is used in a job of its signature, and refused in others.
+#[test]
+fn tables_of_other_machines_and_jobs_are_refused() {
+    let own = env!("CARGO_BIN_EXE_unisono");
+    let table = tempfile::NamedTempFile::new().expect("a file");
+    let path = table.path().to_str().expect("UTF-8");
+    let signature = one("-n 2 --device udp", "barrier")["signature"].as_str().expect("a signature").to_owned();
+    let write = |signature: &str| {
+        let text = format!("unisono tuning 2\nfor {signature}\nudp barrier 2- 0- knomial\nend\n");
+        std::fs::write(table.path(), text).expect("written");
+    };
+    let run = |options: &str| {
+        let mut job = Command::new(own);
+        job.args(["run", "--tuning", path]).args(options.split_whitespace()).args(["--", own, "bench", "barrier"]);
+        let output = job.stdin(Stdio::null()).output().expect("unisono starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    write(&signature);
+    assert!(run("-n 2 --device udp").0);
+    for (options, differs) in [
+        ("-n 3 --device udp", "ranks-per-node=2 there, ranks-per-node=3 here"),
+        ("-n 2", "device=udp there, device=shm here"),
+        ("-n 2 --nodes 2", "nodes=1 there, nodes=2 here; ranks-per-node=2 there, ranks-per-node=1 here"),
+    ] {
+        let (is_done, errors) = run(options);
+        assert!(!is_done && errors.contains(&format!("on another machine: {differs}: measure")), "{options}: {errors}");
+    }
+    let (key, processors) = signature.split_once("processors=").expect("processors");
+    write(&format!("{key}processors=9{processors}"));
+    let (is_done, errors) = run("-n 2 --device udp");
+    assert!(!is_done && errors.contains("on another machine: processors=9"), "{errors}");
+    let mut info = Command::new(own);
+    let info = info.args(["info", "--collectives", "-n", "2", "--tuning", path]).output().expect("unisono starts");
+    let errors = String::from_utf8_lossy(&info.stderr);
+    assert!(info.status.code() == Some(2) && errors.contains("device=udp there, device=shm here"), "{errors}");
 }
 
 #[test]

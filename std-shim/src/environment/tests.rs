@@ -192,7 +192,7 @@ fn values(table: &str) -> [(&str, &str); 63] {
 /// A table of algorithms.
 fn table() -> tempfile::NamedTempFile {
     let table = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(table.path(), "unisono tuning 1\nudp barrier 2- 0- knomial\n").expect("written");
+    std::fs::write(table.path(), "unisono tuning 2\nfor any\nudp barrier 2- 0- knomial\nend\n").expect("written");
     table
 }
 

@@ -4,7 +4,9 @@
 mod interconnect;
 mod multicast;
 mod rdma;
+mod signature;
 pub(super) mod table;
+mod table_file;
 pub(super) mod tree;
 
 use alloc::sync::Arc;
@@ -21,7 +23,9 @@ use tree::TreeOverride;
 pub use tree::name as tree_name;
 pub(crate) use tree::{TREE_BYTES_MAX, UNITS_MAX};
 
+pub use signature::{Difference, JobSignature, SignatureError, SignatureMismatch};
 pub use table::{NumberRange, TuningLine, TuningLineError, TuningTable, TuningTableError, lines_from_fastest};
+pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
@@ -246,12 +250,21 @@ pub struct Decision {
     pub override_error: Option<Unsupported>,
 }
 
+/// The user's tables.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct UserTable {
+    /// The file that they were read from.
+    path: Arc<str>,
+    file: Arc<TableFile>,
+    /// That of the job; before its signature is known, that of every job.
+    of_job: Option<Arc<TuningTable>>,
+}
+
 /// The user's settings for collectives. They must be equal on all ranks of a job.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tuning {
     overrides: [Option<Override>; COLLECTIVES.len()],
-    /// The user's table, and the file that it was read from.
-    table: Option<(Arc<TuningTable>, Arc<str>)>,
+    table: Option<UserTable>,
     /// Ranks per processor in the model.
     sharing: Option<u16>,
     link_speed: Option<LinkSpeed>,
@@ -287,20 +300,43 @@ impl Tuning {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
-    /// Reads the user's table, which selects where there is no override.
+    /// Reads the user's tables. That of the job, which [`fit_table`](Self::fit_table) finds, selects where there is no
+    /// override.
     ///
     /// ```
     /// assert!(unisono::environment::Tuning::default().load_table("/nowhere/table").is_err());
     /// ```
     ///
     /// # Errors
-    /// [`TuningTableError`].
-    pub fn load_table(&mut self, path: &str) -> Result<(), TuningTableError> {
+    /// [`TableFileError`].
+    pub fn load_table(&mut self, path: &str) -> Result<(), TableFileError> {
         // Ranks may run in another directory.
         let whole = std::path::absolute(path).ok();
         let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
-        self.table = Some((Arc::new(TuningTable::load(Path::new(path))?), path.into()));
+        let file = Arc::new(TableFile::load(Path::new(path))?);
+        self.table = Some(UserTable { path: path.into(), of_job: file.of_any_job(), file });
         Ok(())
+    }
+
+    /// Selects the user's table of the job, if there are tables.
+    ///
+    /// ```
+    /// use unisono::environment::{DeviceChoice, Tuning, tuning::JobSignature};
+    ///
+    /// assert_eq!(Tuning::default().fit_table(&JobSignature::here(&[0, 0], true, DeviceChoice::Udp)), Ok(()));
+    /// ```
+    ///
+    /// # Errors
+    /// They were measured in other jobs, or on another machine.
+    pub fn fit_table(&mut self, here: &JobSignature) -> Result<(), SignatureMismatch> {
+        if let Some(table) = &mut self.table {
+            table.of_job = Some(table.file.fit(here)?);
+        }
+        Ok(())
+    }
+
+    fn table_of_job(&self) -> Option<&TuningTable> {
+        self.table.as_ref()?.of_job.as_deref()
     }
 
     /// The subgroups over which collectives are composed.
@@ -394,7 +430,8 @@ impl Tuning {
         let begin = table::digest(&format_args!("{:?}", self.link_speed), begin);
         let said = COLLECTIVES.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
         let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
-        self.table.as_ref().map_or(said, |(table, _)| table::digest(table, said))
+        let said = self.table.as_ref().map_or(said, |table| table::digest(&table.file, said));
+        self.table_of_job().map_or(said, |table| table::digest(table, said))
     }
 
     /// Selects the algorithm of a collective: the override if it is valid for the call, else the user's table, else the
@@ -463,7 +500,7 @@ impl Tuning {
             let wanted = table.find(carrier, self.sharing(), plan)?;
             Some((given(wanted).ok()?, reason))
         };
-        let measured = || self.table.as_ref().and_then(|(table, _)| found(table, SelectedBy::Table));
+        let measured = || self.table_of_job().and_then(|table| found(table, SelectedBy::Table));
         let (choice, reason) = match wanted {
             Some(Ok(choice)) => (choice, SelectedBy::Override),
             _ => { measured() }
@@ -511,8 +548,8 @@ impl Tuning {
         match self.get(plan.collective) {
             Some(wanted) => Some((wanted, SelectedBy::Override)),
             None => {
-                let (table, _) = self.table.as_ref()?;
-                table.find(carrier, self.sharing(), plan).map(|wanted| (wanted, SelectedBy::Table))
+                let found = self.table_of_job()?.find(carrier, self.sharing(), plan);
+                found.map(|wanted| (wanted, SelectedBy::Table))
             }
         }
     }
@@ -686,7 +723,7 @@ impl Tuning {
     /// assert!(tuning.variables().any(|variable| variable == ("SHARING", "2".to_owned())));
     /// ```
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let table = self.table.as_ref().map(|(_, path)| ("TUNING", path.to_string()));
+        let table = self.table.as_ref().map(|table| ("TUNING", table.path.to_string()));
         let sharing = self.sharing.map(|sharing| ("SHARING", sharing.to_string()));
         let speed = self.link_speed.map(|speed| ("LINK_SPEED", speed.to_string()));
         let said = COLLECTIVES.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
@@ -699,7 +736,10 @@ impl Tuning {
 /// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.
 fn built_in() -> &'static TuningTable {
     static TABLE: OnceLock<TuningTable> = OnceLock::new();
-    TABLE.get_or_init(|| TuningTable::parse(BUILT_IN).unwrap_or_default())
+    TABLE.get_or_init(|| {
+        let table = TableFile::parse(BUILT_IN).ok().and_then(|file| file.of_any_job());
+        table.map(|table| TuningTable::clone(&table)).unwrap_or_default()
+    })
 }
 
 /// The collective that a variable tunes.
@@ -802,7 +842,7 @@ mod tests {
     #[test]
     fn a_table_selects_without_override() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let text = "unisono tuning 1\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\n";
+        let text = "unisono tuning 2\nfor any\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\nend\n";
         std::fs::write(file.path(), text).expect("written");
         let path = file.path().to_str().expect("a path");
         let mut tuning = tuned(CollectiveKind::Reduce, "knomial:radix=3");
@@ -829,9 +869,8 @@ mod tests {
 
     #[test]
     fn the_built_in_table_precedes_the_model() {
-        assert!(
-            TuningTable::parse(BUILT_IN).is_ok_and(|table| table != TuningTable::default() && table == *built_in())
-        );
+        let parsed = TableFile::parse(BUILT_IN).expect("tables").of_any_job().expect("a table");
+        assert!(*parsed != TuningTable::default() && *parsed == *built_in());
         let mut oversubscribed = Tuning::default();
         oversubscribed.set_default_sharing(4, 2);
         let said = |tuning: &Tuning, plan: &CollectiveSpec, carrier| {
@@ -855,7 +894,8 @@ mod tests {
     fn other_selections_have_another_digest() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut digests = Vec::new();
-        for text in ["unisono tuning 1\nudp reduce 4 0- ring\n", "unisono tuning 1\nudp reduce 4 0- halving\n"] {
+        for algorithm in ["ring", "halving"] {
+            let text = format!("unisono tuning 2\nfor any\nudp reduce 4 0- {algorithm}\nend\n");
             std::fs::write(file.path(), text).expect("written");
             let mut tuning = Tuning::default();
             tuning.load_table(file.path().to_str().expect("a path")).expect("a table");

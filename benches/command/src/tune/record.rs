@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use unisono::environment::tuning::JobSignature;
 
 /// The version of the file and of what is measured.
 const VERSION: &str = concat!("unisono ", env!("CARGO_PKG_VERSION"));
@@ -16,12 +17,14 @@ const VERSION: &str = concat!("unisono ", env!("CARGO_PKG_VERSION"));
 const BEGINNING: &str = "{\"job\":\"";
 
 /// What a job measured.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Measurement {
     /// Nanoseconds of a call.
     pub(super) time_ns: f64,
     /// Ranks that share a processor.
     pub(super) sharing: u64,
+    /// The signature of the job.
+    pub(super) signature: JobSignature,
 }
 
 /// The measurements that were made, by job, call and algorithm, and round.
@@ -65,17 +68,18 @@ impl Record {
 
     /// What a job has measured in this round.
     pub(super) fn find(&self, job: &str, what: &str, round: u32) -> Option<Measurement> {
-        self.known.get(&(job.to_owned(), what.to_owned(), round)).copied()
+        self.known.get(&(job.to_owned(), what.to_owned(), round)).cloned()
     }
 
     /// Adds what a job has measured.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn add(&mut self, job: &str, what: &str, round: u32, measured: Measurement) -> io::Result<()> {
-        let Measurement { time_ns, sharing } = measured;
+    pub(super) fn add(&mut self, job: &str, what: &str, round: u32, measured: &Measurement) -> io::Result<()> {
+        let Measurement { time_ns, sharing, signature } = measured;
         let line = json!({
             "version": VERSION, "job": job, "what": what, "round": round, "time_ns": time_ns, "sharing": sharing,
+            "signature": signature.to_string(),
         });
         self.file.as_mut().map_or(Ok(()), |(file, _)| file.write_all(format!("{line}\n").as_bytes()))
     }
@@ -94,7 +98,8 @@ fn parse(line: &str) -> Option<((String, String, u32), Measurement)> {
     let text = |name: &str| Some(facts.get(name)?.as_str()?.to_owned());
     let number = |name: &str| facts.get(name)?.as_u64();
     let key = (text("job")?, text("what")?, u32::try_from(number("round")?).ok()?);
-    let measured = Measurement { time_ns: facts.get("time_ns")?.as_f64()?, sharing: number("sharing")? };
+    let (time_ns, signature) = (facts.get("time_ns")?.as_f64()?, text("signature")?.parse().ok()?);
+    let measured = Measurement { time_ns, sharing: number("sharing")?, signature };
     (text("version")? == VERSION).then_some((key, measured))
 }
 
@@ -107,15 +112,16 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let output = directory.path().join("my.tuning");
         let path = directory.path().join("my.tuning.measured");
-        let measured = Measurement { time_ns: 1500.0, sharing: 2 };
+        let signature = "version=1 device=udp processors=2 nodes=1 ranks-per-node=4".parse().expect("a signature");
+        let measured = Measurement { time_ns: 1500.0, sharing: 2, signature };
         let mut record = Record::open(&output).expect("a new record");
-        record.add("-n 4", "udp barrier 0 knomial", 1, measured).expect("written");
-        record.add("-n 4", "udp barrier 0 doubling", 1, measured).expect("written");
+        record.add("-n 4", "udp barrier 0 knomial", 1, &measured).expect("written");
+        record.add("-n 4", "udp barrier 0 doubling", 1, &measured).expect("written");
         // Killed amid a line.
         let text = fs::read_to_string(&path).expect("text");
         fs::write(&path, &text[..text.len() - 10]).expect("written");
         let mut record = Record::open(&output).expect("a record");
-        assert_eq!(record.find("-n 4", "udp barrier 0 knomial", 1), Some(measured));
+        assert_eq!(record.find("-n 4", "udp barrier 0 knomial", 1).as_ref(), Some(&measured));
         for (job, what, round) in [
             ("-n 4", "udp barrier 0 doubling", 1),
             ("-n 4", "udp barrier 0 knomial", 2),
@@ -123,7 +129,7 @@ mod tests {
         ] {
             assert_eq!(record.find(job, what, round), None);
         }
-        record.add("-n 4", "udp barrier 0 doubling", 1, measured).expect("written");
+        record.add("-n 4", "udp barrier 0 doubling", 1, &measured).expect("written");
         let record = Record::open(&output).expect("a record");
         assert_eq!(record.find("-n 4", "udp barrier 0 doubling", 1), Some(measured));
         record.remove().expect("removed");

@@ -1,7 +1,6 @@
 //! Tuning tables: the fastest measured algorithm of each collective, by carrier, ranks and bytes.
 //!
 //! ```text
-//! unisono tuning 1
 //! # carrier  collective  ranks  bytes    choice
 //! udp        allreduce   4      0-2895   doubling
 //! udp/2      allreduce   4-8    2896-    knomial:k=1,segments=4
@@ -12,19 +11,10 @@
 
 use core::fmt;
 use core::fmt::Write as _;
-use std::fs::File;
-use std::io;
-use std::io::Read as _;
-use std::path::Path;
 
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 
 use super::{COLLECTIVES, Carrier, Override, OverrideError};
-
-/// The first line of a table.
-const SIGNATURE_LINE: &str = "unisono tuning 1";
-/// Largest size of a table in bytes.
-const TABLE_BYTES_MAX: u64 = 1 << 20;
 
 /// A range of numbers, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -96,7 +86,7 @@ impl TuningLine {
             && self.bytes.overlaps(other.bytes)
     }
 
-    fn parse(text: &str) -> Result<Self, TuningLineError> {
+    pub(super) fn parse(text: &str) -> Result<Self, TuningLineError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [carrier, verb, ranks, bytes, choice] = words[..] else {
             return Err(TuningLineError::Words { given: words.len() });
@@ -154,55 +144,6 @@ impl TuningTable {
         Ok(Self { lines })
     }
 
-    /// Parses a table.
-    ///
-    /// ```
-    /// assert!(unisono::environment::tuning::TuningTable::parse("no table").is_err());
-    /// ```
-    ///
-    /// # Errors
-    /// [`TuningTableError`].
-    pub fn parse(text: &str) -> Result<Self, TuningTableError> {
-        let mut lines = Vec::new();
-        let mut begun = false;
-        for (number, line) in (1..).zip(text.lines()) {
-            let said = line.split_once('#').map_or(line, |(said, _)| said).trim();
-            if said.is_empty() {
-                continue;
-            }
-            if begun {
-                lines.push(TuningLine::parse(said).map_err(|reason| TuningTableError::Line { number, reason })?);
-            } else if said != SIGNATURE_LINE {
-                return Err(TuningTableError::Signature);
-            }
-            begun = true;
-        }
-        if !begun {
-            return Err(TuningTableError::Signature);
-        }
-        Self::new(lines)
-    }
-
-    /// Reads a file.
-    ///
-    /// ```
-    /// use std::path::Path;
-    ///
-    /// assert!(unisono::environment::tuning::TuningTable::load(Path::new("/nowhere/table")).is_err());
-    /// ```
-    ///
-    /// # Errors
-    /// [`TuningTableError`].
-    pub fn load(path: &Path) -> Result<Self, TuningTableError> {
-        let unread = |error: io::Error| TuningTableError::Unreadable { reason: error.to_string() };
-        let mut text = String::new();
-        File::open(path).map_err(unread)?.take(TABLE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unread)?;
-        if text.len() as u64 > TABLE_BYTES_MAX {
-            return Err(TuningTableError::Unreadable { reason: format!("it has more than {TABLE_BYTES_MAX} bytes") });
-        }
-        Self::parse(&text)
-    }
-
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
     ///
     /// ```
@@ -231,7 +172,6 @@ impl TuningTable {
 
 impl fmt::Display for TuningTable {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(to, "{SIGNATURE_LINE}")?;
         self.lines.iter().try_for_each(|line| writeln!(to, "{line}"))
     }
 }
@@ -262,26 +202,9 @@ pub enum TuningLineError {
     Choice(#[from] OverrideError),
 }
 
-/// Why a text is not a tuning table.
+/// Why lines are not a tuning table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TuningTableError {
-    /// The file cannot be read.
-    #[error("the table cannot be read: {reason}")]
-    Unreadable {
-        /// The error.
-        reason: String,
-    },
-    /// Its first line is not that of a table.
-    #[error("a table must begin with the line {SIGNATURE_LINE:?}")]
-    Signature,
-    /// A line is not valid.
-    #[error("line {number}: {reason}")]
-    Line {
-        /// The line number, from 1 on.
-        number: u32,
-        /// The error.
-        reason: TuningLineError,
-    },
     /// Two lines apply to the same call.
     #[error("{line:?} overlaps with {other:?}: only one line may apply to a call")]
     Overlap {
@@ -352,8 +275,12 @@ mod tests {
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
 
-    const TEXT: &str = "unisono tuning 1\nudp allreduce 4-8 0-2895 doubling\nudp allreduce 4-8 2896- knomial:k=1,segments=4\n\
+    const TEXT: &str = "udp allreduce 4-8 0-2895 doubling\nudp allreduce 4-8 2896- knomial:k=1,segments=4\n\
                         rings allreduce 4 0- ring\nudp barrier 2- 0 knomial\n";
+
+    fn parse(text: &str) -> Result<TuningTable, TuningTableError> {
+        TuningTable::new(text.lines().map(|line| TuningLine::parse(line).expect("a line")).collect())
+    }
 
     fn plan(verb: CollectiveKind, size: u32, bytes: usize) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
@@ -372,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_call_is_found_by_carrier_ranks_and_bytes() {
-        let table = TuningTable::parse(&TEXT.replace('\n', "  # said\n\n")).expect("a table");
+        let table = parse(TEXT).expect("a table");
         assert_eq!(table.to_string(), TEXT);
         let find = |carrier, verb, size, bytes| {
             table.find(carrier, 1, &plan(verb, size, bytes)).map_or_else(String::new, |wanted| wanted.to_string())
@@ -389,26 +316,20 @@ mod tests {
 
     #[test]
     fn ranks_that_share_processors_have_lines_of_their_own() {
-        let text = "unisono tuning 1\nudp/1 reduce 4 0- ring\nudp/2- reduce 4 0- halving\nudp scan 4 0- ring\n";
-        let table = TuningTable::parse(text).expect("a table");
+        let text = "udp/1 reduce 4 0- ring\nudp/2- reduce 4 0- halving\nudp scan 4 0- ring\n";
+        let table = parse(text).expect("a table");
         assert_eq!(table.to_string(), text);
         let find = |sharing, verb| table.find(Carrier::Udp, sharing, &plan(verb, 4, 8)).map(|one| one.to_string());
         assert_eq!(find(1, CollectiveKind::Reduce).as_deref(), Some("ring"));
         assert_eq!(find(7, CollectiveKind::Reduce).as_deref(), Some("halving"));
         assert_eq!(find(7, CollectiveKind::Scan).as_deref(), Some("ring"));
         for twice in ["udp/5 reduce 4 0- ring", "udp reduce 4 8 ring", "udp/3 scan 2- 0- ring"] {
-            assert!(
-                matches!(TuningTable::parse(&format!("{text}{twice}\n")), Err(TuningTableError::Overlap { .. })),
-                "{twice}"
-            );
+            assert!(matches!(parse(&format!("{text}{twice}\n")), Err(TuningTableError::Overlap { .. })), "{twice}");
         }
     }
 
     #[test]
-    fn invalid_tables_are_refused_with_the_line() {
-        let refused = |text: &str| TuningTable::parse(text).expect_err("refused").to_string();
-        assert_eq!(refused(""), "a table must begin with the line \"unisono tuning 1\"");
-        assert_eq!(refused("unisono tuning 2\n"), "a table must begin with the line \"unisono tuning 1\"");
+    fn invalid_lines_are_refused_with_the_reason() {
         for (line, reason) in [
             ("udp allreduce 4 0-", "expected carrier, collective, ranks, bytes and choice, not 4 words"),
             ("tcp allreduce 4 0- ring", "the carrier must be udp or rings"),
@@ -421,16 +342,13 @@ mod tests {
             ("udp allreduce 4 0- pairwise", "expected one of doubling, standard-exchange, knomial, halving, ring"),
             ("udp allreduce 4 0- ring:segments=0", "segments= must be a number from 1 to 4096"),
         ] {
-            let said = refused(&format!("{TEXT}\n{line}\n"));
-            assert!(said.starts_with(&format!("line 7: {reason}")), "{line}: {said}");
+            let said = TuningLine::parse(line).expect_err("refused").to_string();
+            assert!(said.starts_with(reason), "{line}: {said}");
         }
-        let twice = refused(&format!("{TEXT}udp allreduce 8-9 2895 ring\n"));
+        let twice = parse(&format!("{TEXT}udp allreduce 8-9 2895 ring\n")).expect_err("refused").to_string();
         let first = "\"udp allreduce 8-9 2895 ring\" overlaps with \"udp allreduce 4-8 0-2895 doubling\": \
                      only one line may apply to a call";
         assert_eq!(twice, first);
-        let missing = TuningTable::load(Path::new("/nonexistent/table")).expect_err("refused").to_string();
-        assert!(missing.starts_with("the table cannot be read: "), "{missing}");
-        assert!(TuningTable::load(Path::new("/dev/zero")).is_err(), "an endless file");
     }
 
     #[test]
@@ -454,9 +372,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(unisono tuning 1\n)?((udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}") {
-            if let Ok(table) = TuningTable::parse(&text) {
-                prop_assert_eq!(TuningTable::parse(&table.to_string()), Ok(table));
+        fn no_text_panics(text in "(udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial).{0,5}") {
+            if let Ok(line) = TuningLine::parse(&text) {
+                prop_assert_eq!(TuningLine::parse(&line.to_string()), Ok(line));
             }
         }
     }

@@ -8,8 +8,8 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
-    tuning::{COLLECTIVES, Carrier, Decision, MulticastUse, SelectedBy, rdma_name, tree_name},
+    DeviceChoice, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
+    tuning::{COLLECTIVES, Carrier, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -140,9 +140,14 @@ impl JobOptions {
             Some(ranks) => tuning.set_sharing(ranks),
             None => tuning.set_default_sharing(self.ranks, processors),
         }
-        let shared = self.nodes == 1
-            && self.ranks <= RANKS_MAX
-            && transport.shares_memory(self.ranks as usize, self.ranks as usize);
+        let shares_memory =
+            |ranks: u32| ranks <= RANKS_MAX && transport.shares_memory(ranks as usize, self.ranks as usize);
+        let nodes: Vec<u32> = located.iter().map(|at| at.node).collect();
+        let datagrams = if transport.device == DeviceChoice::Verbs { DeviceChoice::Verbs } else { DeviceChoice::Udp };
+        let signature = JobSignature::here(&nodes, shares_memory(self.ranks.div_ceil(self.nodes)), datagrams);
+        let fits = tuning.fit_table(&signature);
+        fits.map_err(|reason| Refusal::usage(format_args!("--tuning (UNISONO_TUNING): {reason}")))?;
+        let shared = self.nodes == 1 && shares_memory(self.ranks);
         let means = if shared {
             CollectiveTransport::of_node(self.ranks)?
         } else {
@@ -425,8 +430,11 @@ mod tests {
             ("shared memory", "messages")
         );
         let table = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(table.path(), "unisono tuning 1\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\n")
-            .expect("written");
+        std::fs::write(
+            table.path(),
+            "unisono tuning 2\nfor any\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\nend\n",
+        )
+        .expect("written");
         let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
         let why = |name| find(tuned.clone(), name).why();
         assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
