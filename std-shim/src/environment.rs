@@ -456,6 +456,8 @@ impl Settings {
     /// ```
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
+        // Files of one name may have different tables on different hosts.
+        let tuning = fnv(tuning, &self.tuning.digest().to_string());
         let TransportSettings { device, progress, silence, grant, multicast, groups, multicast_acks, .. } =
             &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();

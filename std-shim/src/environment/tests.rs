@@ -212,6 +212,17 @@ fn common_settings_are_those_that_all_ranks_compare() {
 }
 
 #[test]
+fn tables_that_differ_in_files_of_one_name_are_found() {
+    let table = table();
+    let path = table.path().to_str().expect("a path");
+    let digests = || read(&[&PLACED[..], &[("UNISONO_TUNING", path)]].concat()).expect("good").digests();
+    let before = digests();
+    assert_eq!(digests(), before);
+    std::fs::write(table.path(), "unisono tuning 2\nfor any\nudp barrier 2- 0- doubling\nend\n").expect("written");
+    assert_ne!(digests().tuning, before.tuning);
+}
+
+#[test]
 fn every_setting_survives_the_way_to_another_process() {
     let table = table();
     let mut given = PLACED.to_vec();
