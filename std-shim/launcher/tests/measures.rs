@@ -161,6 +161,20 @@ fn tune_shows_its_progress_on_terminals_only() {
     assert!(seen.contains("/14 jobs"), "{seen:?}");
 }
 
+/// The exit code says whether the printed ratios are within bounds.
+#[test]
+fn tune_fails_if_a_check_is_out_of_bounds() {
+    let mut tune = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    tune.args(["tune", "-n", "2", "--carrier", "rings", "--only", "barrier", "--rounds", "1", "--check"]);
+    let output = tune.stdin(Stdio::null()).output().expect("unisono starts");
+    let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let call = text.lines().next().expect("a call");
+    let is_good = call.contains("  good ");
+    assert!(text.lines().count() == 2 && call.contains("  rings barrier of 0: "), "{text}{errors}");
+    assert_eq!(output.status.code(), Some(i32::from(!is_good)), "{text}{errors}");
+    assert_eq!(errors.contains("where 90 % are required"), !is_good, "{text}{errors}");
+}
+
 #[test]
 fn tune_continues_where_it_was_killed() {
     let directory = tempfile::tempdir().expect("a directory");
