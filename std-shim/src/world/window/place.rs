@@ -59,25 +59,26 @@ impl Targets {
                 Err(WindowError::OutOfBounds(rank))
             };
         }
-        let member = self.member(rank)?;
-        match offset.checked_add(bytes) {
-            Some(end) if end <= member.bytes => {
-                Ok(Places { first: Place { access: member.access, offset, bytes }, rest: Vec::new() })
-            }
-            _ => Err(WindowError::OutOfBounds(rank)),
-        }
+        let access = self.bounded(rank, offset, bytes)?;
+        Ok(Places { first: Place { access, offset, bytes }, rest: Vec::new() })
     }
 
     /// The memory of a rank, if this rank maps it, and its window is not dynamic.
     pub(super) fn mapped(&self, rank: Rank, offset: usize, bytes: usize) -> Result<Option<WindowMemory>, WindowError> {
-        let member = self.member(rank)?;
-        match (member.access, &self.attachments) {
-            (Access::Direct(memory), None) => match offset.checked_add(bytes) {
-                Some(end) if end <= member.bytes => Ok(Some(memory)),
-                _ => Err(WindowError::OutOfBounds(rank)),
-            },
+        if self.attachments.is_some() {
+            return Ok(None);
+        }
+        match self.bounded(rank, offset, bytes)? {
+            Access::Direct(memory) => Ok(Some(memory)),
             _ => Ok(None),
         }
+    }
+
+    /// How `bytes` bytes from `offset` on are accessed, all of which are in the memory of the rank.
+    fn bounded(&self, rank: Rank, offset: usize, bytes: usize) -> Result<Access, WindowError> {
+        let member = self.member(rank)?;
+        let is_within = offset.checked_add(bytes).is_some_and(|end| end <= member.bytes);
+        if is_within { Ok(member.access) } else { Err(WindowError::OutOfBounds(rank)) }
     }
 
     /// How an element of `bytes` bytes at `offset` is accessed, and the offset there.
