@@ -1,4 +1,4 @@
-//! Returned credit.
+//! Credit that is returned, carried by data, and granted to peers that have none.
 
 extern crate alloc;
 
@@ -6,6 +6,7 @@ use alloc::rc::Rc;
 use core::cell::RefCell;
 
 use unisono_core::device::DeviceQueue;
+use unisono_core::time::units;
 use unisono_core::wire::{DatagramKind, Flags, Header};
 use unisono_tests::sim::node::{SimProcess, job};
 use unisono_tests::sim::{Config, DatagramFate, Network, NodeId, TamperVerdict};
@@ -90,4 +91,34 @@ fn data_carry_new_credit_once_half_of_it_is_used() {
     let used_or_renewed = |pair: &[u16]| pair[1] + 1 == pair[0] || pair[1] == share;
     assert!(carried.windows(2).all(used_or_renewed), "{carried:?}");
     assert_eq!(carried.iter().min(), Some(&(share / 2)), "{carried:?}");
+}
+
+/// The messages of all senders wait for the receiver's next round.
+#[test]
+fn grant_to_peers_without_credit_waits_for_a_sixteenth_of_the_granularity() {
+    const GRANULARITY_NS: u64 = 10_000;
+    const BUSY_NS: u64 = 2 * GRANULARITY_NS;
+    for senders in 1..4_u32 {
+        let network = Network::new(5, Config::default());
+        let mut nodes = job::<64>(&network, senders + 1, |config, _| config.granularity = units(GRANULARITY_NS));
+        let granted: Rc<RefCell<Vec<(NodeId, u64)>>> = Rc::default();
+        let seen = Rc::clone(&granted);
+        network.watch(move |sighting| {
+            if (sighting.what, sighting.from) == (DatagramFate::Sent, NodeId(0))
+                && Header::<32>::parse(sighting.head).is_ok_and(|header| header.credit > 0)
+            {
+                seen.borrow_mut().push((sighting.to, sighting.at));
+            }
+        });
+        network.busy(NodeId(0), BUSY_NS);
+        for sender in &mut nodes[1..] {
+            sender.send(NodeId(0), b"first").expect("room");
+        }
+        run(&network, &mut nodes, BUSY_NS + GRANULARITY_NS / 8);
+        let granted = granted.take();
+        let to: Vec<NodeId> = granted.iter().map(|(to, _)| *to).collect();
+        assert_eq!(to, (1..=senders).map(NodeId).collect::<Vec<_>>(), "{granted:?}");
+        // A message may carry the grant until then.
+        assert!(granted.iter().all(|(_, at)| *at >= BUSY_NS + GRANULARITY_NS / 32), "{granted:?}");
+    }
 }
