@@ -229,6 +229,10 @@ fn store(to: &mut Option<u32>, name: &'static str, value: &str, least: u32, most
 /// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SelectedBy {
+    /// Nothing: no other algorithm can do the call. The model selects its parameters.
+    Only,
+    /// The measured rule of collectives in shared memory, by ranks and bytes.
+    Rule,
     /// The cost model.
     Model,
     /// The built-in table of measurements.
@@ -237,6 +241,31 @@ pub enum SelectedBy {
     Table,
     /// The user's override.
     Override,
+}
+
+impl SelectedBy {
+    /// Whether the user or a table selects.
+    const fn is_measured(self) -> bool {
+        matches!(self, Self::BuiltIn | Self::Table | Self::Override)
+    }
+
+    /// Its name in records and on the screen.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::SelectedBy;
+    ///
+    /// assert_eq!(SelectedBy::Only.name(), "only algorithm");
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Only => "only algorithm",
+            Self::Rule => "rule",
+            Self::Model => "model",
+            Self::BuiltIn => "built in",
+            Self::Table => "table",
+            Self::Override => "override",
+        }
+    }
 }
 
 /// The algorithm selected for a collective.
@@ -503,9 +532,15 @@ impl Tuning {
         let measured = || self.table_of_job().and_then(|table| found(table, SelectedBy::Table));
         let (choice, reason) = match wanted {
             Some(Ok(choice)) => (choice, SelectedBy::Override),
-            _ => { measured() }
-                .or_else(|| found(built_in(), SelectedBy::BuiltIn))
-                .unwrap_or_else(|| (choose(plan, varying, &link), SelectedBy::Model)),
+            _ => { measured() }.or_else(|| found(built_in(), SelectedBy::BuiltIn)).unwrap_or_else(|| {
+                let can = |algorithm: &&Algorithm| {
+                    let constraints = Constraints { algorithm: **algorithm, ports: None, radix: None, segments: None };
+                    choose_with(plan, varying, &link, &constraints).is_ok()
+                };
+                let is_only = algorithms(plan.collective).iter().filter(can).nth(1).is_none();
+                let reason = if is_only { SelectedBy::Only } else { SelectedBy::Model };
+                (choose(plan, varying, &link), reason)
+            }),
         };
         Schedule::new(choice.spec(plan, varying)).map(|_| Decision {
             choice,
@@ -666,8 +701,7 @@ impl Tuning {
         over: &Subgroups,
         segments: u32,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        let is_measured =
-            || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by != SelectedBy::Model);
+        let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
         if over.is_auto() && !pays() {
@@ -833,10 +867,22 @@ mod tests {
         let choice = choose(&ordered, false, &UDP_COST);
         assert_eq!(
             decision,
-            Decision { choice, selected_by: SelectedBy::Model, override_error: Some(Unsupported::Order) }
+            Decision { choice, selected_by: SelectedBy::Only, override_error: Some(Unsupported::Order) }
         );
         let stranger = CollectiveSpec { rank: Rank(20), ..ordered };
         assert_eq!(ring.choose(&stranger, false, Carrier::Udp), Err(Unsupported::Rank));
+    }
+
+    #[test]
+    fn the_only_algorithm_that_can_do_a_call_is_selected_by_nothing() {
+        let reason = |tuning: &Tuning, order| {
+            let plan = CollectiveSpec { order, ..plan(CollectiveKind::Scan, 20) };
+            tuning.decide(&plan, false, Carrier::Udp).expect("a choice").selected_by
+        };
+        assert_eq!(reason(&Tuning::default(), Order::Any), SelectedBy::Model);
+        assert_eq!(reason(&Tuning::default(), Order::Fixed), SelectedBy::Only);
+        assert_eq!(reason(&tuned(CollectiveKind::Scan, "ring"), Order::Fixed), SelectedBy::Only);
+        assert_eq!(reason(&tuned(CollectiveKind::Scan, "dissemination"), Order::Fixed), SelectedBy::Override);
     }
 
     #[test]
@@ -861,7 +907,7 @@ mod tests {
         );
         // A ring needs a commutative operation, and the table has no line for rings.
         let ordered = CollectiveSpec { order: Order::Rank, ..reduce };
-        assert_eq!(said(&measured, &ordered, Carrier::Udp).1, SelectedBy::Model);
+        assert_eq!(said(&measured, &ordered, Carrier::Udp).1, SelectedBy::Only);
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, SelectedBy::Model);
         let variables: Vec<_> = tuning.variables().collect();
         assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);

@@ -77,8 +77,8 @@ struct Row {
     /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
-    /// What selected it: `override`, `table` (the user's table), `built in` (the built-in table) or `model`; within a
-    /// node `measured`.
+    /// What selected it: `override`, `table` (the user's table), `built in` (the built-in table), `model`, `only algorithm`,
+    /// or within a node `rule`.
     decided_by: &'static str,
     /// Why an override is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +234,7 @@ impl JobOptions {
             units: None,
             leaders: None,
             predicted_ns: None,
-            decided_by: "measured",
+            decided_by: SelectedBy::Rule.name(),
             override_refused: None,
         };
         let (carrier, multicast) = match means {
@@ -247,7 +247,15 @@ impl JobOptions {
                 };
                 let unused =
                     tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
-                return Ok(Row { means: "shared memory", algorithm, override_refused: unused, ..row });
+                let is_only = plan.collective == CollectiveKind::Barrier;
+                let reason = if is_only { SelectedBy::Only } else { SelectedBy::Rule };
+                return Ok(Row {
+                    means: "shared memory",
+                    algorithm,
+                    decided_by: reason.name(),
+                    override_refused: unused,
+                    ..row
+                });
             }
             CollectiveTransport::Shared(..) => (Carrier::Rings, MulticastUse::Unavailable),
             CollectiveTransport::Messages(multicast) => (Carrier::Udp, *multicast),
@@ -255,14 +263,14 @@ impl JobOptions {
         if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
             let units = Some(shape.units).filter(|units| *units > 0);
-            return Ok(Row { algorithm, degree, units, decided_by: decided_by(reason), ..row });
+            return Ok(Row { algorithm, degree, units, decided_by: reason.name(), ..row });
         }
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
-            return Ok(Row { algorithm: rdma_name(native_steps), decided_by: decided_by(reason), ..row });
+            return Ok(Row { algorithm: rdma_name(native_steps), decided_by: reason.name(), ..row });
         }
         if let Some(reason) = tuning.multicast(plan, false, carrier, subgroups, multicast) {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
-            return Ok(Row { algorithm: "multicast", leaders, decided_by: decided_by(reason), ..row });
+            return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
         let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
@@ -272,7 +280,7 @@ impl JobOptions {
             None => tuning.decide(plan, false, interconnect)?,
         };
         let Choice { algorithm, ports, radix, segments, .. } = choice;
-        let decided_by = decided_by(reason);
+        let decided_by = reason.name();
         Ok(Row {
             algorithm: algorithm.name(),
             ports: Some(ports),
@@ -287,15 +295,6 @@ impl JobOptions {
             override_refused: refused.map(|refused| refused.to_string()),
             ..row
         })
-    }
-}
-
-const fn decided_by(reason: SelectedBy) -> &'static str {
-    match reason {
-        SelectedBy::Model => "model",
-        SelectedBy::BuiltIn => "built in",
-        SelectedBy::Table => "table",
-        SelectedBy::Override => "override",
     }
 }
 
@@ -424,7 +423,9 @@ mod tests {
         let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
         let said = |name| find(fixed.clone(), name).option_text();
         assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
-        assert!(find(fixed.clone(), "reduce").why().starts_with("model; not the override: what is reproducible"));
+        assert!(
+            find(fixed.clone(), "reduce").why().starts_with("only algorithm; not the override: what is reproducible")
+        );
         assert_eq!(
             (find(fixed.clone(), "gather").means, find(fixed, "allreduce").means),
             ("shared memory", "messages")
@@ -440,7 +441,7 @@ mod tests {
         assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
         assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
         let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
-        assert_eq!(intra_node.why(), "measured; not the override: blocking calls within a node use shared memory");
+        assert_eq!(intra_node.why(), "rule; not the override: blocking calls within a node use shared memory");
         let multicast = find(rows("-n 6 --nodes 3 --bytes 8 --broadcast multicast"), "broadcast");
         assert_eq!((multicast.shown().as_str(), multicast.why().as_str()), ("multicast of 3 leaders", "override"));
         let tree = find(rows("-n 6 --nodes 3 --bytes 8 --gather knomial:k=2,radix=5"), "gather");
