@@ -105,6 +105,7 @@ struct Call {
     /// The plan, pull setting and forced algorithm from which schedule and hash were made.
     plan: Option<(CollectiveSpec, bool, Option<SlotAlgorithm>)>,
     schedule: SlotSchedule,
+    algorithm: SlotAlgorithm,
     /// Its first step.
     base: u32,
     /// A hash of its plan; and of its plan and all previous calls.
@@ -184,6 +185,7 @@ impl<'a> SlotCollectives<'a> {
                 collective: CollectiveKind::Barrier,
                 plan: None,
                 schedule: SlotSchedule::EMPTY,
+                algorithm: SlotAlgorithm::Flat,
                 base: first,
                 hash: 0,
                 signature: 0,
@@ -248,6 +250,11 @@ impl<'a> SlotCollectives<'a> {
         #[cfg(feature = "std")]
         let sign = sign ^ self.salt;
         sign
+    }
+
+    /// The algorithm of the present call, or of the last one.
+    pub const fn algorithm(&self) -> SlotAlgorithm {
+        self.call.algorithm
     }
 
     /// The record of the present call, whose data are moved by other means.
@@ -562,6 +569,7 @@ impl CollectiveMachine for SlotCollectives<'_> {
         if self.call.plan != Some(made_of) {
             let way = self.forced_algorithm.unwrap_or_else(|| selection::select(plan, &self.areas, self.pulls));
             let way = if selection::supports(way, plan, &self.areas, self.pulls) { way } else { SlotAlgorithm::Flat };
+            self.call.algorithm = way;
             (self.call.schedule, self.call.plan) = (SlotSchedule::new(plan, way, &self.areas), Some(made_of));
             // A call by other means must not match one through slots.
             self.call.hash = signature(plan) ^ u32::from(way == SlotAlgorithm::External);

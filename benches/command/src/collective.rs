@@ -3,7 +3,7 @@
 use core::error::Error;
 use std::time::Instant;
 
-use unisono::collective::{CollectiveError, SystemOperation};
+use unisono::collective::{CollectiveError, CollectiveRecord, SystemOperation};
 use unisono::{Communicator, Rank};
 use zerocopy::IntoBytes;
 
@@ -70,13 +70,13 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
 ///
 /// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
 /// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
-/// readers' caches. With `unchanged` the input stays as it is, as in OSU's benchmarks.
+/// readers' caches. Returns the record of the last call, too. With `unchanged` the input stays as it is, as in OSU's benchmarks.
 pub(super) fn collective(
     world: &Communicator,
     name: CollectiveName,
     bytes: usize,
     unchanged: bool,
-) -> Result<f64, Box<dyn Error>> {
+) -> Result<(f64, Option<CollectiveRecord>), Box<dyn Error>> {
     let (size, sum, first) = (world.size() as usize, SystemOperation::sum(), world.rank() == ROOT);
     let words = bytes.div_ceil(8);
     let many = |many| words.saturating_mul(if many { size } else { 1 });
@@ -119,9 +119,10 @@ pub(super) fn collective(
     }
     let count = calls(world, started.elapsed().as_nanos() as f64 / WARM_UP as f64)?;
     let times = (0..count).map(timed).collect::<Result<Vec<f64>, _>>()?;
+    let record = world.last_collective();
     let mut mean = [median(times) / size as f64];
     world.all_reduce_in_place(&mut mean, sum)?;
-    Ok(mean[0])
+    Ok((mean[0], record))
 }
 
 /// The number of calls that fill the time, if one takes `each` nanoseconds: rank 0 decides for all ranks.

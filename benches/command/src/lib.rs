@@ -28,6 +28,7 @@ use device::device;
 use one_sided::OneSided;
 use serde_json::json;
 use stream::Buffers;
+use unisono::collective::CollectiveRecord;
 use unisono::environment::Settings;
 use unisono::{Communicator, Rank, World};
 use unisono_shmem::layout::COMMUNICATOR_SLOTS;
@@ -261,13 +262,13 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         Measure::Exchange(_) => right = exchange::run(&world, bytes, options.json)?,
         Measure::Barrier => {
             let time = collective::barrier(on)?;
-            merge(&mut facts, json!({ "time_ns": time.round() }));
+            merge(&mut facts, json!({ "time_ns": time.round(), "record": record(on.last_collective()) }));
             line = format!("of {} ranks: {time:.0} ns", world.size());
         }
         Measure::Collective(CollectiveArgs { name, unchanged, .. }) => {
-            let time = collective::collective(on, name, bytes, unchanged)?;
+            let (time, last) = collective::collective(on, name, bytes, unchanged)?;
             let name = name.to_possible_value().map_or_else(String::new, |name| name.get_name().to_owned());
-            merge(&mut facts, json!({ "collective": name, "time_ns": time.round() }));
+            merge(&mut facts, json!({ "collective": name, "time_ns": time.round(), "record": record(last) }));
             line = format!("{name} of {size} and {} ranks: {time:.0} ns", world.size());
         }
         Measure::Overlap(overlapped) => {
@@ -296,6 +297,11 @@ pub fn run(options: Options) -> Result<bool, Box<dyn core::error::Error>> {
         }
     }
     Ok(right)
+}
+
+/// Which algorithm executed the last call, and what selected it.
+fn record(of: Option<CollectiveRecord>) -> Option<String> {
+    of.map(|record| record.to_string())
 }
 
 fn per_second(count: u64, time: Duration) -> u64 {

@@ -206,6 +206,38 @@ fn tune_continues_where_it_was_killed() {
     one(&format!("-n 3 --nodes 3 --tuning {table}"), "barrier");
 }
 
+/// Slots, messages of one node and of several, a table and an option, each with what selected it.
+#[test]
+fn the_record_of_a_call_says_what_ran_and_why() {
+    let record = |options: &str, measure: &str| one(options, measure)["record"].as_str().map(str::to_owned);
+    let table = tempfile::NamedTempFile::new().expect("a file");
+    let text = "unisono tuning 2\nfor any\nudp reduce 2- 0- knomial\nend\n";
+    std::fs::write(table.path(), text).expect("written");
+    let tuned = format!("-n 2 --device udp --tuning {}", table.path().display());
+    let small = |name| format!("collective {name} --bytes 8");
+    for (options, measure, said) in [
+        ("-n 2", "barrier".to_owned(), "barrier of 0 bytes by flat in shared memory: only algorithm"),
+        ("-n 2", small("broadcast"), "broadcast of 8 bytes by flat in shared memory: rule"),
+        ("-n 2", small("all_reduce"), "all_reduce of 8 bytes by flat in shared memory: rule"),
+        (
+            "-n 2 --device udp --scan ring",
+            small("scan"),
+            "scan of 8 bytes by ring:k=1,segments=1 over messages: override",
+        ),
+        (
+            "-n 3 --nodes 2 --barrier token-tree",
+            "barrier".to_owned(),
+            "barrier of 0 bytes by token-tree over messages: override",
+        ),
+        (&tuned, small("reduce"), "reduce of 8 bytes by knomial:k=1,segments=1 over messages: table"),
+    ] {
+        assert_eq!(record(options, &measure).as_deref(), Some(said), "{options} {measure}");
+    }
+    let model = record("-n 2", "barrier --messages").expect("a record");
+    assert!(model.ends_with(" over messages: model"), "{model}");
+    assert_eq!(record("-n 1", "barrier"), None);
+}
+
 /// A table is used in a job of its signature, and refused in others.
 #[test]
 fn tables_of_other_machines_and_jobs_are_refused() {

@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
-pub(crate) use multicast::MEMBERS_MAX as MULTICAST_MEMBERS_MAX;
 pub use multicast::MulticastUse;
+pub(crate) use multicast::{MEMBERS_MAX as MULTICAST_MEMBERS_MAX, NAME as MULTICAST_NAME};
 use rdma::RdmaOverride;
 pub use rdma::name as rdma_name;
 use tree::TreeOverride;

@@ -6,7 +6,7 @@ use unisono_core::schedule::Unsupported;
 use super::OverrideError;
 
 /// Its name.
-pub(super) const NAME: &str = "multicast";
+pub(crate) const NAME: &str = "multicast";
 /// Bytes of the longest message: a quarter of what its lengths on the wire count.
 const BYTES_MAX: usize = 1 << 30;
 

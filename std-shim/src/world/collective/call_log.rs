@@ -170,6 +170,11 @@ impl CallLog {
         digest
     }
 
+    /// The user's call of this number, if it is the latest that is recorded.
+    pub(in crate::world) fn at(&self, number: u32) -> Option<CollectiveCall> {
+        self.runs.back().filter(|run| run.first.wrapping_add(run.count.wrapping_sub(1)) == number).map(|run| run.call)
+    }
+
     /// Records a call that compares nothing. `is_open`: another one is to compare it.
     pub(in crate::world) fn append(&mut self, number: u32, call: CollectiveCall, is_open: bool) {
         match self.runs.back_mut() {
@@ -266,6 +271,16 @@ mod tests {
             reduction_id: 7,
         };
         CollectiveCall::new(&plan, false)
+    }
+
+    #[test]
+    fn only_the_latest_call_is_found_by_its_number() {
+        let (mut log, broadcast) = (CallLog::default(), call(CollectiveKind::Broadcast, 0, 8));
+        assert_eq!(log.at(0), None);
+        for number in [1, 2, 4] {
+            log.record(number, broadcast);
+            assert_eq!([number - 1, number, number + 1].map(|at| log.at(at)), [None, Some(broadcast), None]);
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ use unisono_shmem::slot_collectives::{CallRecord, SlotCollectives};
 use super::engine::context::WORLD;
 use super::engine::schedule::hash;
 use super::error::CollectiveError;
+use super::record::CollectiveRecord;
 use crate::node::{Node, NodeRankState};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
@@ -93,6 +94,8 @@ struct GroupState {
     failed: Option<CollectiveError>,
     /// The collective that was called last.
     called: CollectiveKind,
+    /// The number of the user's last call here, its bytes, and how it was executed.
+    executed: Option<(u32, CollectiveKind, usize, SlotAlgorithm)>,
 }
 
 impl IntraNodeGroup {
@@ -131,6 +134,7 @@ impl IntraNodeGroup {
             has_probed_cma: false,
             failed: None,
             called: CollectiveKind::Barrier,
+            executed: None,
         };
         let way = match node.waiting() {
             WaitMode::Oversubscribed => YIELDING,
@@ -484,7 +488,15 @@ impl IntraNodeGroup {
             self.probe_cma(communicator, &mut state).map_err(named)?;
         }
         // By reference, so that it is dropped after the lock is released: its drop runs user code.
-        self.complete(communicator, &mut state, plan, places, &mut operate)
+        let ended = self.complete(communicator, &mut state, plan, places, &mut operate);
+        state.executed = Some((communicator.call(), plan.collective, plan.bytes, state.flags.algorithm()));
+        ended
+    }
+
+    /// The record of the user's `call`th collective, if it is the last one here.
+    pub(super) fn last_record(&self, call: u32) -> Option<CollectiveRecord> {
+        let (number, kind, bytes, algorithm) = self.state.lock().executed?;
+        (number == call).then_some(CollectiveRecord::in_slots(kind, bytes, algorithm))
     }
 
     /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it
@@ -492,7 +504,7 @@ impl IntraNodeGroup {
     #[inline]
     pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> bool {
         let mut state = self.state.lock();
-        let GroupState { flags, sequence, failed, .. } = &mut *state;
+        let GroupState { flags, sequence, failed, executed, .. } = &mut *state;
         if !flags.is_small_broadcast(data.len(), kind, root.0)
             || failed.is_some()
             || self.barrier_mode.load(Ordering::Relaxed) == CLOSED
@@ -514,6 +526,7 @@ impl IntraNodeGroup {
         }
         let published = flags.end_small_broadcast();
         *sequence = sequence.wrapping_add(1);
+        *executed = Some((call, CollectiveKind::Broadcast, data.len(), SlotAlgorithm::Flat));
         if shared {
             published.into_iter().flatten().for_each(|word| self.node.sleepers().wake(word));
         }

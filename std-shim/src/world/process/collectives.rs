@@ -19,6 +19,7 @@ use crate::world::collective::engine::schedule::{layout, mix};
 use crate::world::collective::engine::status::StatusMessage;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::Shape;
+use crate::world::collective::record::CollectiveRecord;
 use crate::world::request::Failure;
 use unisono_bootstrap::Rank;
 use unisono_memory::user_buffer::UserBuffer;
@@ -102,6 +103,12 @@ impl Process {
         self.start_exchange(now, collective);
         self.poll_collectives();
         Ok(())
+    }
+
+    /// The record of the user's `call`th collective of a communicator, if it is the last one over messages.
+    pub(in crate::world) fn last_record(&mut self, context: u32, call: u32) -> Option<CollectiveRecord> {
+        let (number, record) = self.collectives.contexts.get(context)?.last_record?;
+        (number == call).then_some(record)
     }
 
     /// Records the call that this rank published in the collective area for members that expect another transport.

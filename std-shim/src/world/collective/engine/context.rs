@@ -20,6 +20,7 @@ use crate::world::collective::call_log::CallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
+use crate::world::collective::record::CollectiveRecord;
 use crate::world::group::Group;
 use crate::world::progress::biased_lock::BiasedLock;
 use unisono_bootstrap::Rank;
@@ -69,6 +70,8 @@ pub(in crate::world) struct Context {
     pub(in crate::world) subgroups: Option<Arc<Subgroups>>,
     /// The last collective that was started.
     pub(in crate::world) last: CollectiveName,
+    /// Its number among the user's calls, and which algorithm it is.
+    pub(in crate::world) last_record: Option<(u32, CollectiveRecord)>,
     /// Why every further collective fails.
     pub(in crate::world) failed: Option<CollectiveError>,
     /// The rank because of which this rank takes no more part.
@@ -324,6 +327,7 @@ impl Contexts {
             is_intra_node,
             subgroups,
             last,
+            last_record: None,
             failed,
             retired_by: over,
             retired_peers: gone,

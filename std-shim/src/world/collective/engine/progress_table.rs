@@ -411,6 +411,7 @@ impl CollectiveTable {
         running.times = CallTimes { started: now, waited_since: None };
         (running.ended, running.call) = (None, call);
         own.last = running.name();
+        own.last_record = Some((call, running.executor.plan().record()));
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
             if is_this && ahead.context != running.context {

@@ -10,9 +10,10 @@ use unisono_core::schedule;
 use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
 
 use crate::environment::Subgroups;
-use crate::environment::tuning::{Carrier, MulticastUse, Tuning, rdma_name, tree_name};
+use crate::environment::tuning::{Carrier, Decision, MULTICAST_NAME, MulticastUse, Tuning, rdma_name, tree_name};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
+use crate::world::collective::record::CollectiveRecord;
 
 /// Bytes of the longest message: lengths on the wire have 32 bits.
 const MESSAGE_MAX: usize = 1 << 30;
@@ -105,6 +106,8 @@ struct ScheduleEntry {
     /// ranks do.
     is_multicast: bool,
     leaders: Box<[Rank]>,
+    /// Which algorithm it is, and why.
+    record: CollectiveRecord,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
     /// A digest of everything that ranks must agree on.
@@ -125,6 +128,11 @@ impl CachedSchedule {
     /// Bytes of an element that is reduced.
     pub(in crate::world) fn grain(&self) -> usize {
         self.0.plan.grain
+    }
+
+    /// Which algorithm it is, and why.
+    pub(in crate::world) fn record(&self) -> CollectiveRecord {
+        self.0.record
     }
 
     pub(in crate::world) fn schedule(&self) -> &AnyPlan {
@@ -235,30 +243,42 @@ impl ScheduleCache {
             if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
         let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
         let least = if varying { 1 } else { least };
-        if let Some((shape, _)) = self.tuning.tree(plan, varying, self.carrier) {
+        if let Some((shape, selected_by)) = self.tuning.tree(plan, varying, self.carrier) {
             tracing::debug!(
                 collective = plan.collective.name(),
                 algorithm = tree_name(shape),
                 degree = shape.degree,
                 units = shape.units,
                 bytes = plan.bytes,
+                selected_by = selected_by.name(),
                 "tree"
             );
+            let record = CollectiveRecord::unscheduled(plan.collective, plan.bytes, tree_name(shape), selected_by);
             // No schedule has as many ports.
             let release = u32::from(shape.is_multicast) << 16;
             let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
-            return Ok(unscheduled(plan, AnyPlan::Tree(shape), mix(hash, way), subgroups));
+            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), subgroups));
         }
-        if let Some((native_steps, _)) = self.tuning.rdma(plan, varying, self.carrier) {
+        if let Some((native_steps, selected_by)) = self.tuning.rdma(plan, varying, self.carrier) {
             let (collective, algorithm) = (plan.collective.name(), rdma_name(native_steps));
-            tracing::debug!(collective, algorithm, native_steps, bytes = plan.bytes, "remote writes");
+            let reason = selected_by.name();
+            tracing::debug!(
+                collective,
+                algorithm,
+                native_steps,
+                bytes = plan.bytes,
+                selected_by = reason,
+                "remote writes"
+            );
+            let record = CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by);
             // No schedule and no tree has as many ports.
             let digest = mix(hash, 3 << 30 | u32::from(native_steps));
             let rdma = RdmaPlan { blocks: plan.size, native_steps };
-            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), digest, subgroups));
+            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, subgroups));
         }
         let over = subgroups.map(Arc::as_ref);
-        let is_multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast).is_some();
+        let multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast);
+        let is_multicast = multicast.is_some();
         let composed = subgroups.and_then(|over| match is_multicast {
             true => self.tuning.compose_always(plan, varying, self.carrier, over, least),
             false => self.tuning.compose(plan, varying, self.carrier, over, least),
@@ -267,14 +287,18 @@ impl ScheduleCache {
         let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
         let leaders = subgroups.filter(|_| is_multicast).map(|over| over.leaders(plan.root).collect());
         let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
-        let schedule = match composed {
-            Some((_, composed)) => AnyPlan::Composed(Box::new(composed)),
+        let (schedule, selected_by, override_error) = match composed {
+            Some((Decision { selected_by, override_error, .. }, composed)) => {
+                (AnyPlan::Composed(Box::new(composed)), selected_by, override_error)
+            }
             None => {
                 let interconnect = subgroups.map_or(self.carrier.into(), |over| over.interconnect(self.carrier));
-                let choice = self.tuning.choose(plan, varying, interconnect).map_err(|_| CollectiveError::TooLong)?;
+                let decision = self.tuning.decide(plan, varying, interconnect).map_err(|_| CollectiveError::TooLong)?;
+                let Decision { choice, selected_by, override_error } = decision;
                 let mut call = choice.spec(plan, varying);
                 call.segments = call.segments.max(least);
-                AnyPlan::Flat(Box::new(schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?))
+                let flat = schedule::Plan::new(call).map_err(|_| CollectiveError::TooLong)?;
+                (AnyPlan::Flat(Box::new(flat)), selected_by, override_error)
             }
         };
         let call = schedule.spec().copied().ok_or(CollectiveError::TooLong)?;
@@ -287,8 +311,22 @@ impl ScheduleCache {
             bytes = plan.bytes,
             levels,
             is_multicast,
+            selected_by = selected_by.name(),
             "schedule"
         );
+        let scheduled = CollectiveRecord {
+            schedule: Some((call.ports, call.segments)),
+            levels,
+            override_error,
+            ..CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by)
+        };
+        let record = match multicast.filter(|_| is_multicast) {
+            Some(selected_by) => {
+                let record = CollectiveRecord::unscheduled(plan.collective, plan.bytes, MULTICAST_NAME, selected_by);
+                CollectiveRecord { levels, ..record }
+            }
+            None => scheduled,
+        };
         let way =
             u32::from(varying) << 24 | u32::from(call.ports) << 16 | u32::from(call.radix) << 8 | call.algorithm as u32;
         // No schedule has as many ports.
@@ -304,6 +342,7 @@ impl ScheduleCache {
             schedule,
             is_multicast,
             leaders: leaders.unwrap_or_default(),
+            record,
             digest: mix(mix(mix(hash, way), call.segments), groups),
         })))
     }
@@ -313,6 +352,7 @@ impl ScheduleCache {
 fn unscheduled(
     plan: &CollectiveSpec,
     schedule: AnyPlan,
+    record: CollectiveRecord,
     digest: u32,
     subgroups: Option<&Arc<Subgroups>>,
 ) -> CachedSchedule {
@@ -324,6 +364,7 @@ fn unscheduled(
         schedule,
         is_multicast: false,
         leaders: Box::default(),
+        record,
         digest,
     }))
 }

@@ -1,0 +1,153 @@
+//! The record of a collective: which algorithm executed it, and what selected that.
+
+use core::fmt;
+
+use unisono_core::collective::CollectiveKind;
+use unisono_core::schedule::Unsupported;
+use unisono_shmem::slot_collectives::selection::SlotAlgorithm;
+
+use crate::environment::tuning::SelectedBy;
+use crate::world::communicator::Communicator;
+
+/// Which algorithm executed a collective, and what selected it.
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// let world = World::join()?;
+/// world.barrier()?;
+/// if let Some(record) = world.last_collective() {
+///     println!("{record}");
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CollectiveRecord {
+    /// The collective's name.
+    pub collective: &'static str,
+    /// Bytes of a rank's block; of reductions and scans the vector.
+    pub bytes: usize,
+    /// Whether it goes through collective areas in shared memory, not over messages.
+    pub is_in_slots: bool,
+    /// The algorithm's name.
+    pub algorithm: &'static str,
+    /// Ports and segments of a schedule.
+    pub schedule: Option<(u8, u32)>,
+    /// Levels of subgroups over which it is composed; 1: none.
+    pub levels: u32,
+    /// What selected the algorithm.
+    pub selected_by: SelectedBy,
+    /// Why the user's override is not used, if there is one.
+    pub override_error: Option<Unsupported>,
+}
+
+impl CollectiveRecord {
+    /// That of a collective in shared memory.
+    pub(super) const fn in_slots(kind: CollectiveKind, bytes: usize, algorithm: SlotAlgorithm) -> Self {
+        let is_barrier = matches!(kind, CollectiveKind::Barrier);
+        Self {
+            collective: kind.name(),
+            bytes,
+            is_in_slots: true,
+            algorithm: match algorithm {
+                SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
+                SlotAlgorithm::Parallel => "parallel",
+                SlotAlgorithm::Pull => "pull",
+            },
+            schedule: None,
+            levels: 1,
+            selected_by: if is_barrier { SelectedBy::Only } else { SelectedBy::Rule },
+            override_error: None,
+        }
+    }
+
+    /// That of a collective over messages that no schedule executes.
+    pub(super) const fn unscheduled(
+        kind: CollectiveKind,
+        bytes: usize,
+        algorithm: &'static str,
+        selected_by: SelectedBy,
+    ) -> Self {
+        Self {
+            collective: kind.name(),
+            bytes,
+            is_in_slots: false,
+            algorithm,
+            schedule: None,
+            levels: 1,
+            selected_by,
+            override_error: None,
+        }
+    }
+}
+
+impl fmt::Display for CollectiveRecord {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} of {} bytes by {}", self.collective, self.bytes, self.algorithm)?;
+        if let Some((ports, segments)) = self.schedule {
+            write!(to, ":k={ports},segments={segments}")?;
+        }
+        if self.levels > 1 {
+            write!(to, " over {} levels", self.levels)?;
+        }
+        let means = if self.is_in_slots { "in shared memory" } else { "over messages" };
+        write!(to, " {means}: {}", self.selected_by.name())?;
+        self.override_error.map_or(Ok(()), |reason| write!(to, "; not the override: {reason}"))
+    }
+}
+
+impl Communicator {
+    /// The record of the collective that was called last on this communicator, blocking or not. `None`: there was none, it
+    /// did not start, or this rank is the only one. A broadcast by `multicast` goes by its schedule where the
+    /// communicator's group is not usable.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// assert!(world.last_collective().is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn last_collective(&self) -> Option<CollectiveRecord> {
+        let call = self.call();
+        if call == 0 || self.size < 2 {
+            return None;
+        }
+        let over_messages = self.shared.with_process(|process| process.last_record(self.context, call));
+        let Some(on_node) = self.intra_node.as_ref() else { return over_messages };
+        // Only a barrier in shared memory is in no log.
+        match self.log.lock().at(call) {
+            None => Some(CollectiveRecord::in_slots(CollectiveKind::Barrier, 0, SlotAlgorithm::Flat)),
+            Some(logged) => {
+                over_messages.or_else(|| on_node.last_record(call)).filter(|record| record.collective == logged.name())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_printed_with_what_selected_the_algorithm() {
+        let slots = CollectiveRecord::in_slots(CollectiveKind::Allreduce, 8, SlotAlgorithm::Parallel);
+        assert_eq!(slots.to_string(), "all_reduce of 8 bytes by parallel in shared memory: rule");
+        let barrier = CollectiveRecord::in_slots(CollectiveKind::Barrier, 0, SlotAlgorithm::Flat);
+        assert_eq!(barrier.to_string(), "barrier of 0 bytes by flat in shared memory: only algorithm");
+        let tree = CollectiveRecord::unscheduled(CollectiveKind::Barrier, 0, "token-tree", SelectedBy::Override);
+        assert_eq!(tree.to_string(), "barrier of 0 bytes by token-tree over messages: override");
+        let composed = CollectiveRecord {
+            algorithm: "ring",
+            schedule: Some((1, 4)),
+            levels: 2,
+            override_error: Some(Unsupported::Order),
+            selected_by: SelectedBy::Model,
+            ..CollectiveRecord::unscheduled(CollectiveKind::Reduce, 64, "", SelectedBy::Table)
+        };
+        let text = composed.to_string();
+        let expected =
+            "reduce of 64 bytes by ring:k=1,segments=4 over 2 levels over messages: model; not the override: ";
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
