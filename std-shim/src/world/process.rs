@@ -229,7 +229,7 @@ impl Process {
         self.shutdown.finished_senders.retain(|finished| *finished != rank.into());
         self.shutdown.closed_receivers.retain(|closed| *closed != rank.into());
         self.collectives.status.asked.retain(|(asked, _)| *asked != rank.into());
-        self.collectives.contexts.forget_revocations(rank);
+        self.collectives.contexts.handle_new_incarnation(rank);
         self.transport.set_eager_limit(rank.into(), mtu.saturating_sub((HEADER + MessageHeader::EAGER) as u32));
     }
 

@@ -259,9 +259,14 @@ impl Contexts {
         of.into_iter().any(|(_, from)| self.get(context).is_some_and(|used| used.members.number(from).is_some()))
     }
 
-    /// A rank has a new incarnation: the revocations of the former one do not concern its new communicators.
-    pub(in crate::world) fn forget_revocations(&mut self, rank: Rank) {
+    /// A rank has a new incarnation: the revocations of the former one, and its death, do not concern it.
+    pub(in crate::world) fn handle_new_incarnation(&mut self, rank: Rank) {
         self.early_revocations.retain(|(_, from)| *from != rank);
+        for entry in &mut self.entries {
+            if let ContextEntry::Used(used) = entry {
+                used.reported_dead.take_if(|dead| *dead == rank);
+            }
+        }
     }
 
     #[inline]
