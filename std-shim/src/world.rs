@@ -692,8 +692,7 @@ fn link_speed(device: DeviceChoice, locals: &[IpAddr]) -> Option<LinkSpeed> {
 /// The signature of the job of these ranks.
 fn signature(settings: &Settings, table: &[PeerRecord], datagrams: DeviceChoice) -> JobSignature {
     let nodes: Vec<u32> = table.iter().map(|entry| entry.node).collect();
-    let most = nodes.iter().map(|node| nodes.iter().filter(|other| *other == node).count()).max().unwrap_or(0);
-    JobSignature::here(&nodes, settings.transport.shares_memory(most, nodes.len()), datagrams)
+    JobSignature::here(&nodes, |ranks| settings.transport.shares_memory(ranks, nodes.len()), datagrams)
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.

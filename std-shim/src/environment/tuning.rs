@@ -57,9 +57,10 @@ const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 /// Largest number of segments that an override may request.
 pub const SEGMENTS_MAX: u32 = 4096;
 
-/// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 /// Bytes of an alltoall of a group of the last level up to which its leader collects them: it holds them twice.
 const COLLECTED_MAX: usize = 64 << 20;
+
+/// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
 
 /// The user's choice of the algorithm of a collective.
@@ -352,7 +353,7 @@ impl Tuning {
     /// ```
     /// use unisono::environment::{DeviceChoice, Tuning, tuning::JobSignature};
     ///
-    /// assert_eq!(Tuning::default().fit_table(&JobSignature::here(&[0, 0], true, DeviceChoice::Udp)), Ok(()));
+    /// assert_eq!(Tuning::default().fit_table(&JobSignature::here(&[0, 0], |_| true, DeviceChoice::Udp)), Ok(()));
     /// ```
     ///
     /// # Errors

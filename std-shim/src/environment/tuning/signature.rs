@@ -25,24 +25,24 @@ pub struct JobSignature {
 
 impl JobSignature {
     /// That of a job of this program on machines like this one, by the node of each rank and the device of its datagrams;
-    /// `shares_memory`: the ranks of a node reach each other by shared memory. Except for the processors, equal on all
-    /// ranks.
+    /// `shares_memory`: whether so many ranks of a node reach each other by shared memory. Except for the processors, equal
+    /// on all ranks.
     ///
     /// ```
     /// use unisono::environment::DeviceChoice;
     /// use unisono::environment::tuning::JobSignature;
     ///
     /// // Three ranks on two nodes.
-    /// let signature = JobSignature::here(&[0, 0, 1], true, DeviceChoice::Udp);
+    /// let signature = JobSignature::here(&[0, 0, 1], |_| true, DeviceChoice::Udp);
     /// assert!(signature.to_string().contains(" device=shm+udp "));
     /// assert!(signature.to_string().ends_with(" nodes=2 ranks-per-node=2"));
     /// ```
-    pub fn here(nodes: &[u32], shares_memory: bool, datagrams: DeviceChoice) -> Self {
+    pub fn here(nodes: &[u32], shares_memory: impl FnOnce(usize) -> bool, datagrams: DeviceChoice) -> Self {
         let mut nodes = nodes.to_vec();
         nodes.sort_unstable();
         let groups = || nodes.chunk_by(|one, other| one == other);
         let (count, most) = (groups().count(), groups().map(<[u32]>::len).max().unwrap_or(0));
-        let device = match (shares_memory, count, most) {
+        let device = match (shares_memory(most), count, most) {
             (true, 1, _) => DeviceChoice::Shm.to_string(),
             (true, _, 2..) => format!("{}+{datagrams}", DeviceChoice::Shm),
             _ => datagrams.to_string(),
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_signature_names_the_device_and_the_shape() {
         let said = |nodes: &[u32], shares| {
-            let text = JobSignature::here(nodes, shares, DeviceChoice::Verbs).to_string();
+            let text = JobSignature::here(nodes, |_| shares, DeviceChoice::Verbs).to_string();
             let (device, shape) = text.split_once(" processors=").expect("processors");
             let (_, device) = device.split_once(" device=").expect("a device");
             let (_, shape) = shape.split_once(' ').expect("a shape");
@@ -183,7 +183,7 @@ mod tests {
     proptest! {
         #[test]
         fn signatures_are_parsed_as_they_are_printed(nodes in proptest::collection::vec(0_u32..5, 1..20), shares: bool) {
-            let signature = JobSignature::here(&nodes, shares, DeviceChoice::Udp);
+            let signature = JobSignature::here(&nodes, |_| shares, DeviceChoice::Udp);
             prop_assert_eq!(signature.to_string().parse(), Ok(signature));
         }
 

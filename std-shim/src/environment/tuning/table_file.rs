@@ -126,7 +126,7 @@ impl TableFile {
     /// use unisono::environment::DeviceChoice;
     /// use unisono::environment::tuning::{JobSignature, TableFile, TuningTable};
     ///
-    /// let [one, other] = [1, 2].map(|ranks| JobSignature::here(&vec![0; ranks], true, DeviceChoice::Udp));
+    /// let [one, other] = [1, 2].map(|ranks| JobSignature::here(&vec![0; ranks], |_| true, DeviceChoice::Udp));
     /// let file = TableFile::new(vec![(Some(one.clone()), TuningTable::default())])?;
     /// assert!(file.fit(&one).is_ok() && file.fit(&other).is_err());
     /// # Ok::<(), unisono::environment::tuning::TableFileError>(())

@@ -141,13 +141,13 @@ impl JobOptions {
             None => tuning.set_default_sharing(self.ranks, processors),
         }
         let shares_memory =
-            |ranks: u32| ranks <= RANKS_MAX && transport.shares_memory(ranks as usize, self.ranks as usize);
+            |ranks: usize| ranks <= RANKS_MAX as usize && transport.shares_memory(ranks, self.ranks as usize);
         let nodes: Vec<u32> = located.iter().map(|at| at.node).collect();
         let datagrams = if transport.device == DeviceChoice::Verbs { DeviceChoice::Verbs } else { DeviceChoice::Udp };
-        let signature = JobSignature::here(&nodes, shares_memory(self.ranks.div_ceil(self.nodes)), datagrams);
+        let signature = JobSignature::here(&nodes, shares_memory, datagrams);
         let fits = tuning.fit_table(&signature);
         fits.map_err(|reason| Refusal::usage(format_args!("--tuning (UNISONO_TUNING): {reason}")))?;
-        let shared = self.nodes == 1 && shares_memory(self.ranks);
+        let shared = self.nodes == 1 && shares_memory(self.ranks as usize);
         let means = if shared {
             CollectiveTransport::of_node(self.ranks)?
         } else {
