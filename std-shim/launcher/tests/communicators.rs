@@ -224,7 +224,10 @@ fn splits(world: &World) {
     let (rank, size) = (world.rank().0, world.size());
     assert_eq!(sum_of(world, world), (0..size).sum::<u32>());
     // Halves of halves, down to single ranks.
+    let executed = world.last_collective();
+    assert_eq!(executed.map(|last| last.collective), (size > 1).then_some("all_reduce"));
     let (mut now, mut halves) = (world.duplicate().expect("a duplicate"), 0);
+    assert_eq!(world.last_collective(), executed, "the user called none");
     while now.size() > 1 {
         let (low, before) = (now.rank().0 < now.size() / 2, now.group());
         let next = now.split_by_color(u32::from(low)).expect("a split").expect("a member");

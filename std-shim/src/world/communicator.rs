@@ -145,10 +145,11 @@ impl Communicator {
 
     /// Runs collectives that the user did not call: they are not counted.
     pub(super) fn uncounted<R>(&self, run: impl FnOnce() -> R) -> R {
-        let (calls, log) = (self.call(), self.log.lock().clone());
+        let (calls, log, executed) = (self.call(), self.log.lock().clone(), self.executed());
         let result = run();
         *self.log.lock() = log;
         self.calls.store(calls, Ordering::Relaxed);
+        self.set_executed(executed);
         result
     }
 

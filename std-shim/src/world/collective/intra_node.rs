@@ -33,7 +33,7 @@ use unisono_shmem::slot_collectives::{CallRecord, SlotCollectives};
 use super::engine::context::WORLD;
 use super::engine::schedule::hash;
 use super::error::CollectiveError;
-use super::record::CollectiveRecord;
+use super::record::ExecutedInSlots;
 use crate::node::{Node, NodeRankState};
 use crate::world::communicator::Communicator;
 use crate::world::process::Process;
@@ -94,8 +94,8 @@ struct GroupState {
     failed: Option<CollectiveError>,
     /// The collective that was called last.
     called: CollectiveKind,
-    /// The number of the user's last call here, its bytes, and how it was executed.
-    executed: Option<(u32, CollectiveKind, usize, SlotAlgorithm)>,
+    /// The last call here.
+    executed: Option<ExecutedInSlots>,
 }
 
 impl IntraNodeGroup {
@@ -493,10 +493,14 @@ impl IntraNodeGroup {
         ended
     }
 
-    /// The record of the user's `call`th collective, if it is the last one here.
-    pub(super) fn last_record(&self, call: u32) -> Option<CollectiveRecord> {
-        let (number, kind, bytes, algorithm) = self.state.lock().executed?;
-        (number == call).then_some(CollectiveRecord::in_slots(kind, bytes, algorithm))
+    /// The last collective here.
+    pub(super) fn executed(&self) -> Option<ExecutedInSlots> {
+        self.state.lock().executed
+    }
+
+    /// Sets what [`executed`](Self::executed) returns.
+    pub(super) fn set_executed(&self, executed: Option<ExecutedInSlots>) {
+        self.state.lock().executed = executed;
     }
 
     /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it

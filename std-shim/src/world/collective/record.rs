@@ -37,12 +37,22 @@ pub struct CollectiveRecord {
     pub levels: u32,
     /// What selected the algorithm.
     pub selected_by: SelectedBy,
-    /// Why the user's override is not used, if there is one.
+    /// Why the user's override of a collective over messages is not used.
     pub override_error: Option<Unsupported>,
 }
 
+/// A collective in shared memory: its number among the user's calls, its kind, its bytes, and how it was executed.
+pub(in crate::world) type ExecutedInSlots = (u32, CollectiveKind, usize, SlotAlgorithm);
+
+/// The last collectives of a communicator by either way, with their numbers among the user's calls.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) struct Executed {
+    over_messages: Option<(u32, CollectiveRecord)>,
+    in_slots: Option<ExecutedInSlots>,
+}
+
 impl CollectiveRecord {
-    /// That of a collective in shared memory.
+    /// A collective in shared memory, whose blocking calls use no override.
     pub(super) const fn in_slots(kind: CollectiveKind, bytes: usize, algorithm: SlotAlgorithm) -> Self {
         let is_barrier = matches!(kind, CollectiveKind::Barrier);
         Self {
@@ -61,7 +71,7 @@ impl CollectiveRecord {
         }
     }
 
-    /// That of a collective over messages that no schedule executes.
+    /// A collective over messages that no schedule executes.
     pub(super) const fn unscheduled(
         kind: CollectiveKind,
         bytes: usize,
@@ -113,14 +123,33 @@ impl Communicator {
         if call == 0 || self.size < 2 {
             return None;
         }
-        let over_messages = self.shared.with_process(|process| process.last_record(self.context, call));
-        let Some(on_node) = self.intra_node.as_ref() else { return over_messages };
+        let Executed { over_messages, in_slots } = self.executed();
+        let over_messages = over_messages.filter(|(number, _)| *number == call).map(|(_, record)| record);
+        if self.intra_node.is_none() {
+            return over_messages;
+        }
+        let in_slots = || {
+            let (_, kind, bytes, algorithm) = in_slots.filter(|(number, ..)| *number == call)?;
+            Some(CollectiveRecord::in_slots(kind, bytes, algorithm))
+        };
         // Only a barrier in shared memory is in no log.
         match self.log.lock().at(call) {
             None => Some(CollectiveRecord::in_slots(CollectiveKind::Barrier, 0, SlotAlgorithm::Flat)),
-            Some(logged) => {
-                over_messages.or_else(|| on_node.last_record(call)).filter(|record| record.collective == logged.name())
-            }
+            Some(logged) => over_messages.or_else(in_slots).filter(|record| record.collective == logged.name()),
+        }
+    }
+
+    /// What executed the last collectives.
+    pub(in crate::world) fn executed(&self) -> Executed {
+        let over_messages = self.shared.with_process(|process| process.last_record(self.context));
+        Executed { over_messages, in_slots: self.intra_node.as_ref().and_then(|on_node| on_node.executed()) }
+    }
+
+    /// Sets what [`executed`](Self::executed) returns.
+    pub(in crate::world) fn set_executed(&self, executed: Executed) {
+        self.shared.with_process(|process| process.set_last_record(self.context, executed.over_messages));
+        if let Some(on_node) = &self.intra_node {
+            on_node.set_executed(executed.in_slots);
         }
     }
 }

@@ -105,10 +105,16 @@ impl Process {
         Ok(())
     }
 
-    /// The record of the user's `call`th collective of a communicator, if it is the last one over messages.
-    pub(in crate::world) fn last_record(&mut self, context: u32, call: u32) -> Option<CollectiveRecord> {
-        let (number, record) = self.collectives.contexts.get(context)?.last_record?;
-        (number == call).then_some(record)
+    /// The number, among the user's calls, and the record of a communicator's last collective over messages.
+    pub(in crate::world) fn last_record(&self, context: u32) -> Option<(u32, CollectiveRecord)> {
+        self.collectives.contexts.get(context)?.last_record
+    }
+
+    /// Sets what [`last_record`](Self::last_record) returns.
+    pub(in crate::world) fn set_last_record(&mut self, context: u32, record: Option<(u32, CollectiveRecord)>) {
+        if let Some(of) = self.collectives.contexts.get_mut(context) {
+            of.last_record = record;
+        }
     }
 
     /// Records the call that this rank published in the collective area for members that expect another transport.
@@ -374,9 +380,11 @@ impl Process {
             }
             StatusEvent::SendsDone(peer) => self.handle_sends_done(peer),
             StatusEvent::ReceivesClosed(peer) => self.handle_receives_closed(peer),
-            StatusEvent::MemberDied { from, context, dead } => {
-                if let Some(of) = self.collectives.contexts.get_mut(context) {
-                    of.handle_member_died(from, dead);
+            StatusEvent::MemberDied { from, context, generation, dead } => {
+                let is_known = dead == self.rank || self.why_gone(dead).is_some();
+                let of = self.collectives.contexts.get_mut(context).filter(|_| !is_known);
+                if of.is_some_and(|of| of.handle_member_died(from, generation, dead)) {
+                    self.answer_status_waiters(now);
                 }
             }
         }

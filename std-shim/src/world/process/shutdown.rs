@@ -160,8 +160,10 @@ impl Process {
                 self.send_status_message(from, StatusMessage::Retired, ALL_CONTEXTS, self.rank)
             }
             None => {
-                if let Some(dead) = self.failed_member(context) {
-                    self.send_status_message(from, StatusMessage::MemberDied, context, dead);
+                let dead = self.failed_member(context).filter(|dead| PeerId::from(*dead) != from);
+                if let (Some(dead), Some(of)) = (dead, self.collectives.contexts.get(context)) {
+                    let generation = of.status_generation();
+                    self.send_status_message(from, StatusMessage::MemberDied { generation }, context, dead);
                 }
                 if !self.collectives.status.waiters.contains(&(from, context)) {
                     self.collectives.status.waiters.push((from, context));

@@ -114,12 +114,24 @@ impl Context {
         }
     }
 
-    /// A rank reports that another one has died. Only members are believed, about members.
-    pub(in crate::world) fn handle_member_died(&mut self, from: PeerId, dead: Rank) {
+    /// A rank reports that another one has died. Only members are believed, about members. Returns whether it is the first
+    /// such report.
+    pub(in crate::world) fn handle_member_died(&mut self, from: PeerId, generation: u8, dead: Rank) -> bool {
         let is_member = |rank: Rank| self.members.number(rank).is_some();
-        if from != PeerId::from(dead) && is_member(from.into()) && is_member(dead) {
-            self.reported_dead.get_or_insert(dead);
+        let is_believed = from != PeerId::from(dead)
+            && generation == self.status_generation()
+            && is_member(from.into())
+            && is_member(dead);
+        let is_first = is_believed && self.reported_dead.is_none();
+        if is_first {
+            self.reported_dead = Some(dead);
         }
+        is_first
+    }
+
+    /// The part of the generation that status messages carry.
+    pub(in crate::world) const fn status_generation(&self) -> u8 {
+        self.generation as u8
     }
 
     /// A member's rank in the communicator; for any other rank, which no member's message names, its rank in the job.
@@ -512,6 +524,25 @@ mod tests {
         assert!(contexts.free_map(0, |context| context == 1)[0] & 2 == 0, "busy");
         assert_eq!(first_free(&mut contexts), Some(1));
         assert!(contexts.get(1).is_none());
+    }
+
+    #[test]
+    fn a_death_is_believed_of_members_in_the_same_generation_until_the_rank_joins_again() {
+        let mut contexts = Contexts::new();
+        contexts.begin((1, 0x107), Group::of([0, 1, 2].map(Rank).into()), false, None);
+        let mut handle = |from, generation, dead| {
+            let of = contexts.get_mut(1).expect("a context");
+            (of.handle_member_died(PeerId(from), generation, Rank(dead)), of.reported_dead)
+        };
+        for (from, generation, dead) in [(0, 6, 1), (3, 7, 1), (0, 7, 3), (1, 7, 1)] {
+            assert_eq!(handle(from, generation, dead), (false, None), "{from} {generation} {dead}");
+        }
+        assert_eq!(handle(0, 7, 1), (true, Some(Rank(1))));
+        assert_eq!(handle(2, 7, 1), (false, Some(Rank(1))));
+        for (joins, left) in [(2, Some(Rank(1))), (1, None)] {
+            contexts.handle_new_incarnation(Rank(joins));
+            assert_eq!(contexts.get(1).expect("a context").reported_dead, left);
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(in crate::world) enum StatusEvent {
     /// It receives no more messages.
     ReceivesClosed(PeerId),
     /// It reports that a member of a context has died.
-    MemberDied { from: PeerId, context: u32, dead: Rank },
+    MemberDied { from: PeerId, context: u32, generation: u8, dead: Rank },
 }
 
 /// What is to be done when the table is next advanced.
@@ -411,7 +411,9 @@ impl CollectiveTable {
         running.times = CallTimes { started: now, waited_since: None };
         (running.ended, running.call) = (None, call);
         own.last = running.name();
-        own.last_record = Some((call, running.executor.plan().record()));
+        if running.exchange.is_none() {
+            own.last_record = Some((call, running.executor.plan().record()));
+        }
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
             if is_this && ahead.context != running.context {
@@ -465,7 +467,7 @@ impl CollectiveTable {
 
     /// Handles a status message.
     pub(in crate::world) fn handle_status_message(&mut self, from: PeerId, head: &[u8]) {
-        let Some([kind, _, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
+        let Some([kind, generation, low, high, cause @ ..]) = head.first_chunk::<8>() else { return };
         let (context, cause) = (u32::from(u16::from_le_bytes([*low, *high])), Rank(u32::from_le_bytes(*cause)));
         match *kind {
             ASK_STATUS => {
@@ -478,7 +480,10 @@ impl CollectiveTable {
             REVOKED => self.queue_status(StatusEvent::Revoked { from, context }),
             SENDS_DONE => self.queue_status(StatusEvent::SendsDone(from)),
             RECEIVES_CLOSED => self.queue_status(StatusEvent::ReceivesClosed(from)),
-            MEMBER_DIED => self.queue_status(StatusEvent::MemberDied { from, context, dead: cause }),
+            MEMBER_DIED => {
+                let generation = *generation;
+                self.queue_status(StatusEvent::MemberDied { from, context, generation, dead: cause });
+            }
             _ => {}
         }
     }

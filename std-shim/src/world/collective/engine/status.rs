@@ -2,8 +2,8 @@
 
 use unisono_bootstrap::Rank;
 
-/// Kinds of status messages, which belong neither to matching nor to collectives: kind, 0, context (16 bits), rank (32
-/// bits).
+/// Kinds of status messages, which belong neither to matching nor to collectives: kind, generation of the context or 0
+/// (8 bits), context (16 bits), rank (32 bits).
 pub(super) const ASK_STATUS: u8 = 240;
 pub(super) const RETIRED: u8 = 241;
 pub(super) const REVOKED: u8 = 242;
@@ -27,8 +27,9 @@ pub(in crate::world) enum StatusMessage {
     SendsDone,
     /// The sender receives no more messages.
     ReceivesClosed,
-    /// The rank, a member of the context, has died to the sender's knowledge.
-    MemberDied,
+    /// The rank, a member of the context, has died to the sender's knowledge. The context, of this generation, may be
+    /// freed and used again before the message arrives.
+    MemberDied { generation: u8 },
 }
 
 impl StatusMessage {
@@ -40,9 +41,10 @@ impl StatusMessage {
             Self::Revoked => REVOKED,
             Self::SendsDone => SENDS_DONE,
             Self::ReceivesClosed => RECEIVES_CLOSED,
-            Self::MemberDied => MEMBER_DIED,
+            Self::MemberDied { .. } => MEMBER_DIED,
         };
+        let generation = if let Self::MemberDied { generation } = self { generation } else { 0 };
         let ([low, high, ..], [a, b, c, d]) = (context.to_le_bytes(), rank.0.to_le_bytes());
-        [kind, 0, low, high, a, b, c, d]
+        [kind, generation, low, high, a, b, c, d]
     }
 }
