@@ -37,6 +37,7 @@ pub use host_list::{HostList, HostListError};
 pub use unisono_bootstrap::{HostPort, HostPortError, OnDeath, OnDeathError, Secret, SecretError};
 pub use unisono_bootstrap::{JobPosition, SIZE_MAX};
 
+use crate::node::processors;
 use core::{fmt, net::IpAddr, num::NonZero, str::FromStr, time::Duration};
 use std::{
     env,
@@ -456,8 +457,9 @@ impl Settings {
     /// ```
     pub fn digests(&self) -> Digests {
         let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        // Files of one name may have different tables on different hosts.
+        // Files of one name may have different tables on different hosts, and the table of a job depends on the processors.
         let tuning = fnv(tuning, &self.tuning.digest().to_string());
+        let tuning = if self.tuning.has_table() { fnv(tuning, &processors().to_string()) } else { tuning };
         let TransportSettings { device, progress, silence, grant, multicast, groups, multicast_acks, .. } =
             &self.transport;
         let silence = silence.map(|silence| silence.to_string()).unwrap_or_default();

@@ -54,7 +54,7 @@ pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
 /// The built-in table of measurements.
 const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
-/// Bytes of an alltoall of a group of the last level up to which its leader collects them: it holds them twice.
+/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
 const COLLECTED_MAX: usize = 64 << 20;
 
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
@@ -196,6 +196,11 @@ impl Tuning {
             table.of_job = Some(table.file.fit(here)?);
         }
         Ok(())
+    }
+
+    /// Whether the user has given a file of tables.
+    pub(crate) const fn has_table(&self) -> bool {
+        self.table.is_some()
     }
 
     fn table_of_job(&self) -> Option<&TuningTable> {
@@ -368,7 +373,7 @@ impl Tuning {
             Some(Ok(choice)) => (choice, SelectedBy::Override),
             _ => { measured() }.or_else(|| found(built_in(), SelectedBy::BuiltIn)).unwrap_or_else(|| {
                 let can = |algorithm: &&Algorithm| {
-                    let constraints = Constraints { algorithm: **algorithm, ports: None, radix: None, segments: None };
+                    let constraints = Constraints { ports: Some(1), ..Constraints::only(**algorithm) };
                     choose_with(plan, varying, &link, &constraints).is_ok()
                 };
                 let is_only = algorithms(plan.collective).iter().filter(can).nth(1).is_none();
@@ -570,13 +575,15 @@ impl Tuning {
         over: &Subgroups,
         segments: u32,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        let leaders = over.hierarchy().leaders(plan);
-        let is_alltoall = plan.collective == CollectiveKind::Alltoall;
-        if is_alltoall && leaders.bytes.saturating_mul(leaders.size as usize) > COLLECTED_MAX {
+        let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
+        if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
             return None;
         }
-        let leaders_vary = over.hierarchy().leaders_vary(plan.collective);
-        let decision = self.decide(&leaders, leaders_vary, carrier).ok()?;
+        let decision = self.decide(&over.hierarchy().leaders(plan), vary, carrier).ok()?;
+        // The user's algorithm can only do the call of all ranks.
+        if vary && decision.override_error.is_some() {
+            return None;
+        }
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);
         let schedule = HierarchicalPlan::new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
