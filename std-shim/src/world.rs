@@ -53,7 +53,7 @@ use unisono_core::device::{Device, DeviceQueue};
 use unisono_core::endpoint::{Config, Endpoint};
 use unisono_core::ids::Rail;
 use unisono_core::time::units;
-use unisono_shmem::layout::WaitMode;
+use unisono_shmem::layout::{RANKS_MAX, WaitMode};
 
 #[doc(hidden)]
 pub use collective::raw::{RawBlocks, RawCollective};
@@ -299,7 +299,10 @@ impl World {
             tuned.tuning.set_link_speed(speed);
         }
         let signature = signature(settings, membership.table(), device.device_choice());
-        tuned.tuning.fit_table(&signature)?;
+        // A process alone communicates with nobody.
+        if membership.table().len() > 1 {
+            tuned.tuning.fit_table(&signature)?;
+        }
         let settings = &tuned;
         if !membership.table().iter().any(|entry| entry.checksums) {
             device.set_checksums(false);
@@ -692,7 +695,8 @@ fn link_speed(device: DeviceChoice, locals: &[IpAddr]) -> Option<LinkSpeed> {
 /// The signature of the job of these ranks.
 fn signature(settings: &Settings, table: &[PeerRecord], datagrams: DeviceChoice) -> JobSignature {
     let nodes: Vec<u32> = table.iter().map(|entry| entry.node).collect();
-    JobSignature::here(&nodes, |ranks| settings.transport.shares_memory(ranks, nodes.len()), datagrams)
+    let shares_memory = |ranks| ranks <= RANKS_MAX as usize && settings.transport.shares_memory(ranks, nodes.len());
+    JobSignature::here(&nodes, shares_memory, datagrams)
 }
 
 /// Compares the settings of all ranks with this rank's. If any differ, every rank finds one that differs from its own.

@@ -70,7 +70,8 @@ pub(super) fn barrier(world: &Communicator) -> Result<f64, CollectiveError> {
 ///
 /// Before each call every rank (of a broadcast and a scatter: the root) rewrites its whole input, and an untimed
 /// barrier follows: a program communicates data that it has just computed, and unchanged data would be found in the
-/// readers' caches. Returns the record of the last call, too. With `unchanged` the input stays as it is, as in OSU's benchmarks.
+/// readers' caches. With `unchanged` the input stays as it is, as in OSU's benchmarks. Returns the record of the last
+/// call, too.
 pub(super) fn collective(
     world: &Communicator,
     name: CollectiveName,

@@ -16,13 +16,13 @@ const GOOD_PERCENT_MIN: usize = 90;
 const WORST: f64 = 1.5;
 
 /// A call: its selected and its fastest algorithm, and how many times as long the selected one takes.
-struct Cell<'a> {
+struct CallRatio<'a> {
     ratio: f64,
     selected: &'a Candidate,
     fastest: &'a Candidate,
 }
 
-impl<'a> Cell<'a> {
+impl<'a> CallRatio<'a> {
     fn new((selected, fastest): (&'a Candidate, &'a Candidate)) -> Self {
         let is_known = selected.time_ns.is_finite() && fastest.time_ns > 0.0;
         let ratio = if is_known { selected.time_ns / fastest.time_ns } else { f64::INFINITY };
@@ -34,7 +34,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-impl fmt::Display for Cell<'_> {
+impl fmt::Display for CallRatio<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ratio, selected: Candidate { carrier, verb, bytes, time_ns, .. }, fastest } = self;
         let verdict = match *ratio {
@@ -57,44 +57,44 @@ impl fmt::Display for Cell<'_> {
 
 /// The calls that were measured, the one whose selected algorithm is the slowest first.
 pub(super) struct Check<'a> {
-    cells: Vec<Cell<'a>>,
+    calls: Vec<CallRatio<'a>>,
 }
 
 impl<'a> Check<'a> {
     pub(super) fn new(measured: &'a [Candidate]) -> Self {
-        let mut cells: Vec<Cell<'_>> = calls(measured).map(Cell::new).collect();
-        cells.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
-        Self { cells }
+        let mut calls: Vec<CallRatio<'_>> = calls(measured).map(CallRatio::new).collect();
+        calls.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
+        Self { calls }
     }
 
     fn worst(&self) -> f64 {
-        self.cells.first().map_or(1.0, |cell| cell.ratio)
+        self.calls.first().map_or(1.0, |call| call.ratio)
     }
 
     fn good(&self) -> usize {
-        self.cells.iter().filter(|cell| cell.is_good()).count()
+        self.calls.iter().filter(|call| call.is_good()).count()
     }
 
     /// Whether the selection is within bounds.
     ///
     /// # Errors
-    /// [`Missed`]. Without calls nothing is known.
-    pub(super) fn verdict(&self) -> Result<(), Missed> {
-        let (good, calls, worst) = (self.good(), self.cells.len(), self.worst());
+    /// [`OutOfBounds`]. Without calls nothing is known.
+    pub(super) fn verdict(&self) -> Result<(), OutOfBounds> {
+        let (good, calls, worst) = (self.good(), self.calls.len(), self.worst());
         let is_met = calls > 0 && good * 100 >= calls * GOOD_PERCENT_MIN && worst <= WORST;
-        if is_met { Ok(()) } else { Err(Missed { good, calls, worst }) }
+        if is_met { Ok(()) } else { Err(OutOfBounds { good, calls, worst }) }
     }
 }
 
 impl fmt::Display for Check<'_> {
     /// A line for each call, and a summary.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.cells.iter().try_for_each(|cell| writeln!(to, "{cell}"))?;
-        let (good, calls, worst) = (self.good(), self.cells.len(), self.worst());
+        self.calls.iter().try_for_each(|call| writeln!(to, "{call}"))?;
+        let (good, calls, worst) = (self.good(), self.calls.len(), self.worst());
         let percent = 100.0 * good as f64 / calls.max(1) as f64;
         writeln!(
             to,
-            "selected / fastest: at most {GOOD} for {good} of {calls} calls ({percent:.0} %), at most {worst:.2} for all"
+            "selected / fastest: at most {GOOD} for {good} of {calls} calls ({percent:.1} %), at most {worst:.2} for all"
         )
     }
 }
@@ -105,7 +105,7 @@ impl fmt::Display for Check<'_> {
     "the selected algorithm takes at most {GOOD} times as long as the fastest for {good} of {calls} calls, where \
      {GOOD_PERCENT_MIN} % are required, and at most {worst:.2} times for all, where {WORST} is allowed"
 )]
-pub(super) struct Missed {
+pub(super) struct OutOfBounds {
     good: usize,
     calls: usize,
     worst: f64,

@@ -80,7 +80,8 @@ impl TableFile {
             if is_complete {
                 return Err(TableFileError::AfterEnd { number });
             }
-            match line.strip_prefix("for ").map(str::trim) {
+            let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
+            match (word == "for").then_some(rest.trim()) {
                 Some("any") => tables.push((None, Vec::new())),
                 Some(signature) => {
                     let signature = signature.parse().map_err(|reason| TableFileError::Signature { number, reason })?;
