@@ -24,9 +24,9 @@ pub struct JobSignature {
 }
 
 impl JobSignature {
-    /// That of a job of this program on machines like this one, by the node of each rank and the device of its datagrams;
-    /// `shares_memory`: whether so many ranks of a node reach each other by shared memory. Except for the processors, equal
-    /// on all ranks.
+    /// The signature of a job of this program on machines like this one, by the node of each rank and the device of its
+    /// datagrams; `shares_memory`: whether ranks of a node, of that number, reach each other by shared memory. Except for
+    /// the processors, equal on all ranks.
     ///
     /// ```
     /// use unisono::environment::DeviceChoice;
