@@ -170,7 +170,7 @@ mod tests {
             "1.60  too slow  udp scan of 1: 1.6 µs, ring 1.0 µs",
             "1.20  slow      udp scan of 2: 1.2 µs, ring 1.0 µs",
             "1.00  good      udp scan of 0: 1.0 µs, selected 1.0 µs",
-            "selected / fastest: at most 1.1 for 1 of 3 calls (33 %), at most 1.60 for all",
+            "selected / fastest: at most 1.1 for 1 of 3 calls (33.3 %), at most 1.60 for all",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);
         let missed = check.verdict().expect_err("missed").to_string();

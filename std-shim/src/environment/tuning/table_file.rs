@@ -314,7 +314,7 @@ mod tests {
     fn invalid_lines_are_refused_with_their_number() {
         let at_two = |line: &str| refused(&format!("unisono tuning 2\n{line}\nend\n"));
         assert!(at_two("udp scan 4 0- ring").starts_with("line 2: expected the job that the table is for"));
-        assert!(at_two("for version=1").starts_with("line 2: expected version=… device=… processors=…"));
+        assert!(at_two("for version=1").starts_with("line 2: a signature has one valid value for device="));
         let in_table = |line: &str| refused(&TEXT.replacen("end", &format!("{line}\nend"), 1));
         let words = "line 6: expected carrier, collective, ranks, bytes and choice, not 4 words";
         assert_eq!(in_table("udp allreduce 4 0-"), words);
