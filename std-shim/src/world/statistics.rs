@@ -8,7 +8,9 @@ use unisono_core::multicast::StreamCounters;
 use unisono_core::wire::DatagramKind;
 
 use super::World;
+use super::collective::engine::multicast_streams::AttachCounters;
 use super::collective::engine::token_trees::TreeCounters;
+use super::process::remote_access::RemoteAccessCounters;
 
 /// A number that a rank counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,11 +53,11 @@ pub struct Snapshot {
     /// Groups that communicators took from the pool.
     groups_taken: u64,
     /// How often this rank joined a group although it is no leader, and left one.
-    attached: [u64; 2],
+    attached: AttachCounters,
     trees: TreeCounters,
     native: [u64; 2],
     /// Blocks of alltoalls written to others, and messages of operations that were refused.
-    one_sided: [u64; 2],
+    one_sided: RemoteAccessCounters,
     /// System calls that sent, and that received.
     calls: [u64; 2],
 }
@@ -103,7 +105,7 @@ impl Snapshot {
         ];
         more.into_iter().for_each(|(about, name, value)| each((Datagrams, about, name, &[""], &[value])));
         let StreamCounters { co_root_copies, repaired, repaired_all, probes, placed, foreign, .. } = streams;
-        let [attached, detached] = self.attached;
+        let AttachCounters { attached, detached } = self.attached;
         each((
             Multicast,
             "Segments of multicast broadcasts; groups that communicators took from the pool; joins beside a leader.",
@@ -151,7 +153,7 @@ impl Snapshot {
             &["posted", "failed"],
             &native,
         ));
-        let [blocks_written, refused] = self.one_sided;
+        let RemoteAccessCounters { blocks_written, refused } = self.one_sided;
         each((OneSided, "Blocks of alltoalls written to others.", "blocks_written", &[""], &[blocks_written]));
         each((OneSided, "Messages of operations that their targets refused.", "operations_refused", &[""], &[refused]));
     }
@@ -195,10 +197,10 @@ impl World {
             counters: process.datagrams.counters,
             streams: process.stream_counters(),
             groups_taken: process.groups_taken(),
-            attached: process.attachments(),
+            attached: process.attach_counters(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
-            one_sided: [process.remote_access.blocks_written, process.remote_access.refused],
+            one_sided: process.remote_access.counters,
             calls: [self.udp_counters.send_calls.get(), self.udp_counters.receive_calls.get()],
         }
     }
@@ -216,7 +218,12 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), all.len());
         let place = |name: &str| all.iter().position(|statistic| statistic.name == name).expect("it exists");
-        let mut snapshot = Snapshot { ended: 3, native: [0, 5], one_sided: [6, 7], ..Snapshot::default() };
+        let mut snapshot = Snapshot {
+            ended: 3,
+            native: [0, 5],
+            one_sided: RemoteAccessCounters { blocks_written: 6, refused: 7 },
+            ..Snapshot::default()
+        };
         snapshot.counters.dropped[DropReason::Refused as usize] = 4;
         let names = ["operations", "native_failed", "dropped_refused", "blocks_written"];
         assert_eq!(names.map(|name| snapshot.value(place(name))), [Some(3), Some(5), Some(4), Some(6)]);

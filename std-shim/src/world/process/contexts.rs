@@ -117,7 +117,7 @@ impl Process {
     /// Fails all collectives of a context if a member of it has died.
     pub(in crate::world) fn fail_if_member_died(&mut self, context: u32) {
         let Some(of) = self.collectives.contexts.get(context) else { return };
-        let dead = of.members.iter().find(|rank| self.has_died(*rank)).or(of.reported_dead);
+        let dead = of.members.iter().find(|rank| self.has_died(*rank)).or(of.reports.dead);
         let Some(dead) = dead else { return };
         let now = self.now();
         self.fail_context(now, context, FailureCause::Missing, dead);

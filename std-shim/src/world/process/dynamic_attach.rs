@@ -15,6 +15,7 @@ use crate::environment::tuning::MULTICAST_MEMBERS_MAX;
 use crate::world::collective::engine::attached::{self, AHEAD, Follower, PeerList};
 use crate::world::collective::engine::group_message::{GroupBody, GroupMessage};
 use crate::world::collective::engine::multicast_call::MulticastStage;
+use crate::world::collective::engine::multicast_streams::AttachCounters;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 use crate::world::collective::engine::rooted_stream::{GroupStream, Part, RootedStream, StreamName};
 use crate::world::group::Group;
@@ -82,8 +83,8 @@ impl Process {
     }
 
     /// How often this rank joined a group although it is no leader, and left one.
-    pub(in crate::world) const fn attachments(&self) -> [u64; 2] {
-        [self.collectives.multicast.attached, self.collectives.multicast.detached]
+    pub(in crate::world) const fn attach_counters(&self) -> AttachCounters {
+        self.collectives.multicast.attach_counters
     }
 
     /// Reports to the ranks that this one, a leader, forwards a call to that the data waited for it.
@@ -276,7 +277,7 @@ impl Process {
         let (limits, mode) = (self.stream_limits(&name), self.collectives.multicast.acks.mode());
         let mut stream = GroupStream::new(&name, key, members, (&limits, mode), ring);
         stream.machine.begin(member, start);
-        self.collectives.multicast.attached += 1;
+        self.collectives.multicast.attach_counters.attached += 1;
         let i = self.collectives.multicast.add(now, name, Some(stream));
         if let Some(RootedStream { part: Part::Member { undecided, has_reported, .. }, .. }) =
             self.collectives.multicast.streams.get_mut(i)
@@ -383,7 +384,7 @@ impl Process {
             return;
         }
         let of = self.collectives.multicast.remove(i);
-        self.collectives.multicast.detached += 1;
+        self.collectives.multicast.attach_counters.detached += 1;
         // Another stream has its index now.
         self.collectives.multicast.has_work = true;
         let (context, caller) = (of.name.context, of.name.caller);

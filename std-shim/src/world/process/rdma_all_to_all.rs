@@ -193,7 +193,7 @@ impl Process {
         if let (Some(call), Some(member), Ok(_)) = (call.and_then(|call| call.executor.rdma_mut()), member, result) {
             if announces {
                 call.handle_written(Member(member.0));
-                self.remote_access.blocks_written += 1;
+                self.remote_access.counters.blocks_written += 1;
             } else {
                 call.handle_placed(Member(member.0));
             }

@@ -129,6 +129,15 @@ pub(in crate::world) enum StartError {
 /// How an operation ended.
 pub(in crate::world) type CallResult = Result<Result<u64, RmaError>, Failure>;
 
+/// What a process counts of its remote memory access.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::world) struct RemoteAccessCounters {
+    /// Blocks of alltoalls that were written to others.
+    pub(in crate::world) blocks_written: u64,
+    /// Messages of operations that their targets refused.
+    pub(in crate::world) refused: u64,
+}
+
 /// Remote memory access of a process. The machine is made when it is first used.
 #[derive(Debug, Default)]
 pub(in crate::world) struct RemoteAccess {
@@ -153,10 +162,7 @@ pub(in crate::world) struct RemoteAccess {
     /// Messages arrived since the last round.
     has_arrived: bool,
     windows: u32,
-    /// Blocks of alltoalls that were written to others.
-    pub(in crate::world) blocks_written: u64,
-    /// Messages of operations that their targets refused.
-    pub(in crate::world) refused: u64,
+    pub(in crate::world) counters: RemoteAccessCounters,
     /// What the adapter executes by itself.
     pub(in crate::world) native: NativeAccess,
 }
@@ -755,7 +761,7 @@ impl Process {
             return;
         };
         self.release_call_memory(memory);
-        self.remote_access.refused += match result {
+        self.remote_access.counters.refused += match result {
             Err(RmaError::Refused(_)) => 1,
             Err(RmaError::RefusedEarlier { count, .. }) => count.into(),
             _ => 0,

@@ -178,7 +178,7 @@ impl Process {
         let of = self.collectives.contexts.get(context)?;
         let gone = self.collectives.failed.iter().map(|peer| Rank::from(*peer));
         let own = gone.filter(|rank| of.members.number(*rank).is_some()).find(|rank| self.has_died(*rank));
-        own.or(of.reported_dead)
+        own.or(of.reports.dead)
     }
 
     /// Whether another rank has died, to the knowledge of the transport, which is earlier than that of collectives.

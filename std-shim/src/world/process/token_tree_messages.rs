@@ -306,7 +306,7 @@ impl Process {
     fn abort_calls_on_departed(&mut self) {
         let has_departed = |tree: &CommunicatorTree| {
             let of = self.collectives.contexts.get(tree.context);
-            !self.collectives.failed.is_empty() || of.is_some_and(|of| !of.retired_peers.is_empty())
+            !self.collectives.failed.is_empty() || of.is_some_and(|of| !of.reports.retired.is_empty())
         };
         let trees = self.collectives.trees.trees.iter().filter(|tree| has_departed(tree));
         let open: Vec<(u32, u32)> =

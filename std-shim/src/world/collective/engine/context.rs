@@ -76,9 +76,7 @@ pub(in crate::world) struct Context {
     pub(in crate::world) failed: Option<CollectiveError>,
     /// The rank because of which this rank takes no more part.
     pub(in crate::world) retired_by: Option<Rank>,
-    pub(in crate::world) retired_peers: Vec<RetiredPeer>,
-    /// A member that has died, as another one reports.
-    pub(in crate::world) reported_dead: Option<Rank>,
+    pub(in crate::world) reports: MemberReports,
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait; `None` where there are none.
     pub(in crate::world) barrier_mode: Option<Arc<AtomicU32>>,
@@ -94,10 +92,19 @@ pub(in crate::world) struct Context {
     is_freed: bool,
 }
 
+/// What members report of themselves and of each other.
+#[derive(Debug, Default)]
+pub(in crate::world) struct MemberReports {
+    /// Those that take no more part.
+    pub(in crate::world) retired: Vec<RetiredPeer>,
+    /// A member that has died.
+    pub(in crate::world) dead: Option<Rank>,
+}
+
 impl Context {
     /// The rank that is to blame for a missing rank.
     pub(in crate::world) fn cause(&self, peer: PeerId, own: Rank) -> Rank {
-        let gone = self.retired_peers.iter().find(|gone| gone.peer == peer);
+        let gone = self.reports.retired.iter().find(|gone| gone.peer == peer);
         let cause = gone.map(|gone| gone.cause).filter(|cause| *cause != own && self.members.number(*cause).is_some());
         cause.unwrap_or(peer.into())
     }
@@ -122,9 +129,9 @@ impl Context {
             && generation == self.status_generation()
             && is_member(from.into())
             && is_member(dead);
-        let is_first = is_believed && self.reported_dead.is_none();
+        let is_first = is_believed && self.reports.dead.is_none();
         if is_first {
-            self.reported_dead = Some(dead);
+            self.reports.dead = Some(dead);
         }
         is_first
     }
@@ -276,7 +283,7 @@ impl Contexts {
         self.early_revocations.retain(|(_, from)| *from != rank);
         for entry in &mut self.entries {
             if let ContextEntry::Used(used) = entry {
-                used.reported_dead.take_if(|dead| *dead == rank);
+                used.reports.dead.take_if(|dead| *dead == rank);
             }
         }
     }
@@ -336,7 +343,7 @@ impl Contexts {
         subgroups: Option<Arc<Subgroups>>,
     ) {
         let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier, call: 0 };
-        let (failed, over, gone, is_revoked, is_freed) = (None, None, Vec::new(), false, false);
+        let (failed, over, is_revoked, is_freed) = (None, None, false, false);
         let (way, slot, areas) = (None, None, None);
         let begun = Context {
             members,
@@ -347,8 +354,7 @@ impl Contexts {
             last_record: None,
             failed,
             retired_by: over,
-            retired_peers: gone,
-            reported_dead: None,
+            reports: MemberReports::default(),
             is_revoked,
             barrier_mode: way,
             slot,
@@ -532,7 +538,7 @@ mod tests {
         contexts.begin((1, 0x107), Group::of([0, 1, 2].map(Rank).into()), false, None);
         let mut handle = |from, generation, dead| {
             let of = contexts.get_mut(1).expect("a context");
-            (of.handle_member_died(PeerId(from), generation, Rank(dead)), of.reported_dead)
+            (of.handle_member_died(PeerId(from), generation, Rank(dead)), of.reports.dead)
         };
         for (from, generation, dead) in [(0, 6, 1), (3, 7, 1), (0, 7, 3), (1, 7, 1)] {
             assert_eq!(handle(from, generation, dead), (false, None), "{from} {generation} {dead}");
@@ -541,7 +547,7 @@ mod tests {
         assert_eq!(handle(2, 7, 1), (false, Some(Rank(1))));
         for (joins, left) in [(2, Some(Rank(1))), (1, None)] {
             contexts.handle_new_incarnation(Rank(joins));
-            assert_eq!(contexts.get(1).expect("a context").reported_dead, left);
+            assert_eq!(contexts.get(1).expect("a context").reports.dead, left);
         }
     }
 

@@ -42,9 +42,7 @@ pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) attach_threshold: Option<u32>,
     /// This rank where it is no leader.
     pub(in crate::world) followers: Vec<Follower>,
-    /// How often it has joined a group there, and left one.
-    pub(in crate::world) attached: u64,
-    pub(in crate::world) detached: u64,
+    pub(in crate::world) attach_counters: AttachCounters,
     /// Messages about groups that have arrived.
     pub(in crate::world) arrivals: VecDeque<(PeerId, GroupMessage)>,
     /// The time of the round in which datagrams arrive.
@@ -57,6 +55,13 @@ pub(in crate::world) struct MulticastStreams {
     pub(in crate::world) deadline: Option<u64>,
     /// Counters of streams that are over, and datagrams of none.
     past: StreamCounters,
+}
+
+/// How often this rank has joined a group where it is no leader, and left one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::world) struct AttachCounters {
+    pub(in crate::world) attached: u64,
+    pub(in crate::world) detached: u64,
 }
 
 impl MulticastStreams {

@@ -492,9 +492,9 @@ impl CollectiveTable {
     /// that do. Its earlier messages were handled before.
     pub(in crate::world) fn retire(&mut self, gone: RetiredPeer, context: u32, open: &[u32]) -> bool {
         let Some(of) = self.contexts.get_mut(context) else { return false };
-        if !of.retired_peers.iter().any(|known| known.peer == gone.peer) {
+        if !of.reports.retired.iter().any(|known| known.peer == gone.peer) {
             // The first cause counts.
-            of.retired_peers.push(gone);
+            of.reports.retired.push(gone);
         }
         self.transfers.waits_for(gone.peer, context, open) || self.unscheduled_waits_for(gone.peer, context)
     }
@@ -540,7 +540,7 @@ impl CollectiveTable {
 
     /// Whether a rank takes no more part in a context.
     pub(in crate::world) fn has_departed(&self, peer: PeerId, context: u32) -> bool {
-        let has_retired = |context: &Context| context.retired_peers.iter().any(|gone| gone.peer == peer);
+        let has_retired = |context: &Context| context.reports.retired.iter().any(|gone| gone.peer == peer);
         self.failed.contains(&peer) || self.contexts.get(context).is_some_and(has_retired)
     }
 
