@@ -3,17 +3,19 @@
 use super::{MessageStorage, PointToPoint, ReceiveBody, SendRecord};
 use crate::list::NONE;
 use crate::message::matching::{Matching, PostedReceive};
+use crate::pool::grow;
 
 impl<S: MessageStorage> PointToPoint<S> {
     /// Replaces the send records and their buckets by larger pools; the present records are copied. Returns false,
     /// without effect, if they are not larger. O(records).
-    pub fn grow_sends(&mut self, mut sends: S::Sends, buckets: S::Buckets) -> bool {
+    pub fn grow_sends(&mut self, sends: S::Sends, buckets: S::Buckets) -> bool {
         let (before, after) = (self.sends.as_ref().len(), sends.as_ref().len());
-        if after <= before || after > NONE as usize || buckets.as_ref().len() < self.held_queues.buckets() {
+        if after > NONE as usize
+            || buckets.as_ref().len() < self.held_queues.buckets()
+            || !grow(&mut self.sends, sends, SendRecord::FREE)
+        {
             return false;
         }
-        copy(sends.as_mut(), self.sends.as_ref(), SendRecord::FREE);
-        self.sends = sends;
         self.held_queues.rehash(self.sends.as_mut(), buckets);
         for record in before..after {
             self.free_sends.push(self.sends.as_mut(), record as u32, SendRecord::free_link);
@@ -29,24 +31,18 @@ impl<S: MessageStorage> PointToPoint<S> {
 }
 
 impl<S: MessageStorage> Matching<S, ReceiveBody, super::MessageBody> {
-    fn grow_receives(&mut self, mut receives: S::Receives, buckets: S::Buckets) -> bool {
+    fn grow_receives(&mut self, receives: S::Receives, buckets: S::Buckets) -> bool {
         let (before, after) = (self.receives.as_ref().len(), receives.as_ref().len());
-        if after <= before || after > NONE as usize || buckets.as_ref().len() < self.posted.buckets() {
+        if after > NONE as usize
+            || buckets.as_ref().len() < self.posted.buckets()
+            || !grow(&mut self.receives, receives, PostedReceive::default())
+        {
             return false;
         }
-        copy(receives.as_mut(), self.receives.as_ref(), PostedReceive::default());
-        self.receives = receives;
         self.posted.rehash(self.receives.as_mut(), buckets);
         for record in before..after {
             self.free_receives.push(self.receives.as_mut(), record as u32, PostedReceive::free_link);
         }
         true
-    }
-}
-
-fn copy<R: Copy>(to: &mut [R], from: &[R], fresh: R) {
-    to.fill(fresh);
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
     }
 }
