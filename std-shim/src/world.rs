@@ -649,6 +649,9 @@ impl World {
         let [first, second] = records.map(|record| record.and_then(CallLog::from_record));
         if self.rank == *other {
             let what = match (first, second) {
+                (Some((number, one)), Some((_, two))) if one == two => {
+                    format!("{} {number} is repeated differently at rank {lowest}", one.name())
+                }
                 (Some((number, one)), Some((_, two))) => {
                     let (there, here) = one.contrast(&two);
                     format!("{} {number} has {here} here and {there} at rank {lowest}", two.name())

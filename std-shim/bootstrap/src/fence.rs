@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub const FENCE_RECORDS_MAX: usize = 16;
 
 /// A record that is equal on all ranks; the library decides what it means.
-pub type FenceRecord = [u32; 7];
+pub type FenceRecord = [u32; 8];
 
 /// The first record in which a rank differs from the lowest rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -37,13 +37,13 @@ mod tests {
 
     #[test]
     fn the_first_difference_is_found() {
-        let (one, other) = ([[1; 7], [2; 7]], [[1; 7], [3; 7], [4; 7]]);
+        let (one, other) = ([[1; 8], [2; 8]], [[1; 8], [3; 8], [4; 8]]);
         let of = |ranks: &[&[FenceRecord]]| first_difference((0..).map(Rank).zip(ranks.iter().copied()));
         assert_eq!(of(&[&one, &one]), None);
         assert_eq!(of(&[]), None);
-        let (ranks, records) = ([Rank(0), Rank(2)], [Some([2; 7]), Some([3; 7])]);
+        let (ranks, records) = ([Rank(0), Rank(2)], [Some([2; 8]), Some([3; 8])]);
         assert_eq!(of(&[&one, &one, &other]), Some(FenceDifference { ranks, records }));
-        let (ranks, records) = ([Rank(0), Rank(1)], [Some([1; 7]), None]);
+        let (ranks, records) = ([Rank(0), Rank(1)], [Some([1; 8]), None]);
         assert_eq!(of(&[&one, &[], &other]), Some(FenceDifference { ranks, records }));
     }
 }

@@ -102,9 +102,9 @@ impl Communicator {
         let mut data = data.as_view_mut();
         let bytes = data.count() * size_of::<T>();
         if let (Some(on_node), Some(dense)) = (&self.intra_node, data.dense())
-            && on_node.repeat_broadcast(dense, type_code::<T>(), root, self.call().wrapping_add(1))
+            && let Some(repeated) = on_node.repeat_broadcast(dense, type_code::<T>(), root, self.call().wrapping_add(1))
         {
-            self.record_open(CollectiveCall::broadcast::<T>(root, bytes));
+            self.record_repeat(repeated, || CollectiveCall::broadcast::<T>(root, bytes));
             return Ok(());
         }
         self.run(self.call_broadcast(data, root)?, NoReduction)

@@ -28,7 +28,7 @@ use unisono_core::message::point_to_point::{MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::collective::call_log::{CallLog, CollectiveCall};
+use super::collective::call_log::{CollectiveCall, SharedCallLog};
 use super::collective::error::CollectiveError;
 use super::collective::intra_node::IntraNodeGroup;
 use super::collective::{AsView, AsViewMut};
@@ -37,7 +37,6 @@ use super::process::cancelled_sends::SentMessage;
 use super::process::message_table::Flush;
 use super::process::messages::ReceiveTarget;
 use super::process::messages::{SendArgs, SendFailure, WhenFull};
-use super::progress::biased_lock::BiasedLock;
 use super::progress::{SharedProcess, WaitFor};
 use super::request::handle::RequestHandle;
 use super::request::{Failure, Status, Tag};
@@ -78,7 +77,7 @@ pub struct Communicator {
     /// Number of collectives that the user has called, for errors.
     pub(super) calls: AtomicU32,
     /// The latest of them.
-    pub(super) log: Arc<BiasedLock<CallLog>>,
+    pub(super) log: Arc<SharedCallLog>,
     pub(super) attributes: Mutex<Attributes>,
     pub(super) rank: Rank,
     pub(super) size: u32,
@@ -133,21 +132,29 @@ impl Communicator {
     /// compare.
     pub(super) fn record(&self, call: CollectiveCall) -> u32 {
         self.count_call();
-        self.log.lock().record(self.call(), call)
+        self.log.record(self.call(), call)
     }
 
     /// As [`record`](Self::record), for a collective that compares nothing.
-    #[inline]
     pub(super) fn record_open(&self, call: CollectiveCall) {
         self.count_call();
-        self.log.lock().append(self.call(), call, true);
+        self.log.record_open(self.call(), call);
+    }
+
+    /// As [`record_open`](Self::record_open), of a call that is equal to the one of number `repeated`.
+    #[inline]
+    pub(super) fn record_repeat(&self, repeated: u32, call: impl FnOnce() -> CollectiveCall) {
+        self.count_call();
+        if !self.log.repeat(repeated, self.call()) {
+            self.log.record_open(self.call(), call());
+        }
     }
 
     /// Runs collectives that the user did not call: they are not counted.
     pub(super) fn uncounted<R>(&self, run: impl FnOnce() -> R) -> R {
         let (calls, log, executed) = (self.call(), self.log.lock().clone(), self.executed());
         let result = run();
-        *self.log.lock() = log;
+        self.log.replace(log);
         self.calls.store(calls, Ordering::Relaxed);
         self.set_executed(executed);
         result

@@ -8,10 +8,12 @@
 
 use alloc::collections::VecDeque;
 use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, type_code};
 
 use super::engine::schedule::mix;
+use crate::world::progress::biased_lock::{BiasedLock, LockGuard};
 use unisono_bootstrap::{FenceRecord, Rank};
 
 /// Most runs of equal calls that are kept.
@@ -31,11 +33,13 @@ pub struct CollectiveCall {
     type_code: u32,
 }
 
-/// Equal calls, one after the other.
+/// Equal calls, one after the other, with as many barriers in shared memory, which no log has, before each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     first: u32,
     count: u32,
+    /// From the number of one call to that of the next; 0 of a single call.
+    stride: u32,
     call: CollectiveCall,
     /// Whether no other rank has compared it.
     is_open: bool,
@@ -45,10 +49,82 @@ struct Run {
 #[derive(Clone, Debug, Default)]
 pub(in crate::world) struct CallLog {
     runs: VecDeque<Run>,
+    /// Whether a run is open, kept or not.
+    has_open: bool,
     /// A digest of open runs that are no longer kept.
     dropped: u32,
     /// Whether a call has failed: the ranks may have called different ones since.
     has_failed: bool,
+}
+
+/// The log of a communicator. The thread that starts its collectives [repeats](Self::repeat) the latest call without
+/// the lock; the others see the repeats when they lock.
+#[derive(Debug, Default)]
+pub(in crate::world) struct SharedCallLog {
+    log: BiasedLock<CallLog>,
+    /// The number of the latest call, and its distance from that of the one before, if that was an equal one.
+    latest: AtomicU32,
+    stride: AtomicU32,
+}
+
+impl SharedCallLog {
+    /// The log, with all repeats.
+    pub(in crate::world) fn lock(&self) -> LockGuard<'_, CallLog> {
+        self.with_repeats(self.log.lock())
+    }
+
+    /// As [`lock`](Self::lock), for a thread that locks at most a thousand times a second.
+    pub(in crate::world) fn lock_rarely(&self) -> LockGuard<'_, CallLog> {
+        self.with_repeats(self.log.lock_rarely())
+    }
+
+    fn with_repeats<'a>(&self, mut log: LockGuard<'a, CallLog>) -> LockGuard<'a, CallLog> {
+        let latest = self.latest.load(Ordering::Relaxed);
+        if let Some(run) = log.runs.back_mut().filter(|run| run.last() != latest) {
+            run.extend_to(latest);
+        }
+        log
+    }
+
+    /// As [`CallLog::record`].
+    pub(in crate::world) fn record(&self, number: u32, call: CollectiveCall) -> u32 {
+        let mut log = self.lock();
+        let digest = log.record(number, call);
+        self.publish_latest(&log);
+        digest
+    }
+
+    /// As [`CallLog::append`], of a call that another one is to compare.
+    pub(in crate::world) fn record_open(&self, number: u32, call: CollectiveCall) {
+        let mut log = self.lock();
+        log.append(number, call, true);
+        self.publish_latest(&log);
+    }
+
+    /// Records a call that is equal to the one of number `repeated`. Returns false, and records nothing, if that is not
+    /// the latest one, or another distance from it than that was from the one before.
+    #[inline]
+    pub(in crate::world) fn repeat(&self, repeated: u32, number: u32) -> bool {
+        let is_repeat = self.latest.load(Ordering::Relaxed) == repeated
+            && self.stride.load(Ordering::Relaxed) == number.wrapping_sub(repeated);
+        if is_repeat {
+            self.latest.store(number, Ordering::Relaxed);
+        }
+        is_repeat
+    }
+
+    /// Replaces the log.
+    pub(in crate::world) fn replace(&self, by: CallLog) {
+        let mut log = self.log.lock();
+        *log = by;
+        self.publish_latest(&log);
+    }
+
+    fn publish_latest(&self, log: &CallLog) {
+        let (latest, stride) = log.runs.back().map_or((0, 0), |run| (run.last(), run.stride));
+        self.latest.store(latest, Ordering::Relaxed);
+        self.stride.store(stride, Ordering::Relaxed);
+    }
 }
 
 impl CollectiveCall {
@@ -172,26 +248,30 @@ impl CallLog {
 
     /// The user's call of this number, if it is the latest that is recorded.
     pub(in crate::world) fn at(&self, number: u32) -> Option<CollectiveCall> {
-        self.runs.back().filter(|run| run.first.wrapping_add(run.count.wrapping_sub(1)) == number).map(|run| run.call)
+        self.runs.back().filter(|run| run.last() == number).map(|run| run.call)
     }
 
     /// Records a call that compares nothing. `is_open`: another one is to compare it.
+    #[inline]
     pub(in crate::world) fn append(&mut self, number: u32, call: CollectiveCall, is_open: bool) {
-        match self.runs.back_mut() {
-            Some(last)
-                if last.call == call && last.is_open == is_open && number == last.first.wrapping_add(last.count) =>
-            {
-                last.count = last.count.saturating_add(1);
-            }
-            _ => {
-                if self.runs.len() >= RUNS_MAX
-                    && let Some(oldest) = self.runs.pop_front().filter(|oldest| oldest.is_open)
-                {
-                    self.dropped = oldest.digest(self.dropped);
-                }
-                self.runs.push_back(Run { first: number, count: 1, call, is_open });
-            }
+        if let Some(last) = self.runs.back_mut()
+            && last.is_open == is_open
+            && last.call == call
+            && last.extend(number)
+        {
+            return;
         }
+        self.begin_run(number, call, is_open);
+    }
+
+    fn begin_run(&mut self, number: u32, call: CollectiveCall, is_open: bool) {
+        if self.runs.len() >= RUNS_MAX
+            && let Some(oldest) = self.runs.pop_front().filter(|oldest| oldest.is_open)
+        {
+            self.dropped = oldest.digest(self.dropped);
+        }
+        self.runs.push_back(Run { first: number, count: 1, stride: 0, call, is_open });
+        self.has_open |= is_open;
     }
 
     /// A digest of the calls that no other rank has compared; 0: there are none.
@@ -200,9 +280,12 @@ impl CallLog {
     }
 
     fn close(&mut self) -> u32 {
+        if !self.has_open {
+            return 0;
+        }
         let digest = self.open_digest();
         self.runs.iter_mut().for_each(|run| run.is_open = false);
-        self.dropped = 0;
+        (self.has_open, self.dropped) = (false, 0);
         digest
     }
 
@@ -213,41 +296,73 @@ impl CallLog {
 
     /// The call of this number, if it is still known.
     pub(in crate::world) fn call(&self, number: u32) -> Option<CollectiveCall> {
-        self.runs.iter().find(|run| number.wrapping_sub(run.first) < run.count).map(|run| run.call)
+        self.runs.iter().find(|run| run.contains(number)).map(|run| run.call)
     }
 
     /// The numbers of the calls in which this rank's calls change, in order.
     pub(super) fn changes(&self) -> Vec<u32> {
-        let ends = |run: &Run| [run.first, run.first.wrapping_add(run.count).wrapping_sub(1)];
+        let ends = |run: &Run| [run.first, run.last()];
         let mut numbers: Vec<u32> = self.runs.iter().flat_map(ends).collect();
         numbers.dedup();
         numbers
     }
 
-    /// The calls that no other rank has compared, as records of a message: number, count and the call. One with a count
-    /// of 0 holds a digest of those that are no longer known.
+    /// The calls that no other rank has compared, as records of a message: number, count, stride and the call. One with a
+    /// count of 0 holds a digest of those that are no longer known.
     /// `None` after a call has failed.
     pub(in crate::world) fn open_records(&self) -> Option<Vec<FenceRecord>> {
         let record = |run: &Run| {
             let [kind, root, low, high, type_code] = run.call.words();
-            [run.first, run.count, kind, root, low, high, type_code]
+            [run.first, run.count, run.stride, kind, root, low, high, type_code]
         };
-        let dropped = (self.dropped != 0).then_some([0, 0, self.dropped, 0, 0, 0, 0]);
+        let dropped = (self.dropped != 0).then_some([0, 0, 0, self.dropped, 0, 0, 0, 0]);
         let records = || dropped.into_iter().chain(self.runs.iter().filter(|run| run.is_open).map(record)).collect();
         (!self.has_failed).then(records)
     }
 
     /// The call of such a record, and its number.
     pub(in crate::world) fn from_record(record: FenceRecord) -> Option<(u32, CollectiveCall)> {
-        let [number, count, words @ ..] = record;
+        let [number, count, _, words @ ..] = record;
         (count > 0).then(|| CollectiveCall::from_words(words)).flatten().map(|call| (number, call))
     }
 }
 
 impl Run {
+    /// The number of its last call.
+    const fn last(&self) -> u32 {
+        self.first.wrapping_add(self.count.wrapping_sub(1).wrapping_mul(self.stride))
+    }
+
+    /// Whether it has a call of this number.
+    const fn contains(&self, number: u32) -> bool {
+        let distance = number.wrapping_sub(self.first);
+        match distance.checked_rem(self.stride) {
+            None => distance == 0,
+            Some(rest) => rest == 0 && distance / self.stride < self.count,
+        }
+    }
+
+    /// Adds calls up to the one of this number.
+    const fn extend_to(&mut self, number: u32) {
+        if let Some(repeats) = number.wrapping_sub(self.first).checked_div(self.stride) {
+            self.count = repeats.saturating_add(1);
+        }
+    }
+
+    /// Adds a call of this number, if its distance from the last one is that of all before. Returns whether it is.
+    #[inline]
+    const fn extend(&mut self, number: u32) -> bool {
+        let stride = number.wrapping_sub(self.last());
+        let fits = self.count == 1 || stride == self.stride;
+        if fits {
+            (self.count, self.stride) = (self.count.saturating_add(1), stride);
+        }
+        fits
+    }
+
     fn digest(&self, before: u32) -> u32 {
         // Never 0, which stands for no call.
-        self.call.words().into_iter().fold(mix(before, self.count), mix).max(1)
+        self.call.words().into_iter().fold(mix(mix(before, self.count), self.stride), mix).max(1)
     }
 }
 
@@ -313,6 +428,56 @@ mod tests {
             [type_code::<u32>(), type_code::<f32>(), type_code::<i32>(), type_code::<u64>(), type_code::<[u32; 1]>()];
         let distinct: alloc::collections::BTreeSet<u32> = codes.into_iter().collect();
         assert_eq!(distinct.len(), codes.len());
+    }
+
+    #[test]
+    fn repeats_are_recorded_as_calls() {
+        let (broadcast, other) = (call(CollectiveKind::Broadcast, 0, 8), call(CollectiveKind::Broadcast, 1, 8));
+        let (repeated, called) = (SharedCallLog::default(), SharedCallLog::default());
+        assert!(!repeated.repeat(0, 1), "there is no call");
+        for number in [1, 3, 5, 7, 8, 10, 12, 14] {
+            called.record_open(number, broadcast);
+        }
+        for (number, before, is_repeat) in
+            [(1, 0, false), (3, 1, false), (5, 3, true), (7, 5, true), (8, 7, false), (10, 8, false), (12, 10, true)]
+        {
+            assert_eq!(repeated.repeat(before, number), is_repeat, "{number}");
+            if !is_repeat {
+                repeated.record_open(number, broadcast);
+            }
+        }
+        assert!(!repeated.repeat(10, 14), "not the latest call");
+        assert!(repeated.repeat(12, 14));
+        let known = |log: &SharedCallLog| {
+            let log = log.lock_rarely();
+            ((0..20).map(|number| log.call(number).is_some()).collect::<Vec<_>>(), log.at(14), log.open_records())
+        };
+        assert_eq!(known(&repeated), known(&called));
+        assert_eq!(known(&called).2.map(|records| records.len()), Some(2));
+        assert_eq!(repeated.record(15, other), called.record(15, other));
+        let before = repeated.lock().clone();
+        repeated.record_open(16, broadcast);
+        repeated.replace(before);
+        assert_eq!((repeated.lock().at(15), repeated.repeat(16, 17)), (Some(other), false));
+        let barrier = call(CollectiveKind::Barrier, 0, 0);
+        let [one, two] = [&repeated, &called].map(|log| log.record(16, barrier));
+        assert!(one == two && one != 0);
+        assert_eq!(repeated.record(17, barrier), 0, "they were compared");
+    }
+
+    #[test]
+    fn calls_between_which_the_same_number_of_barriers_lies_are_one_run() {
+        let (mut log, broadcast) = (CallLog::default(), call(CollectiveKind::Broadcast, 0, 8));
+        (1..1000).step_by(3).for_each(|number| log.append(number, broadcast, true));
+        assert_eq!(log.runs.len(), 1);
+        for number in 0..1003 {
+            assert_eq!(log.call(number), (number < 1000 && number % 3 == 1).then_some(broadcast), "{number}");
+        }
+        let mut irregular = CallLog::default();
+        (1..998).step_by(3).for_each(|number| irregular.append(number, broadcast, true));
+        irregular.append(998, broadcast, true);
+        assert_ne!(log.open_digest(), irregular.open_digest());
+        assert_ne!(log.open_records(), irregular.open_records());
     }
 
     proptest! {

@@ -96,6 +96,8 @@ struct GroupState {
     called: CollectiveKind,
     /// The last call here.
     executed: Option<ExecutedInSlots>,
+    /// The number of the user's call that was the last one in slots; 0: the user did not call it.
+    latest: u32,
 }
 
 impl IntraNodeGroup {
@@ -135,6 +137,7 @@ impl IntraNodeGroup {
             failed: None,
             called: CollectiveKind::Barrier,
             executed: None,
+            latest: 0,
         };
         let way = match node.waiting() {
             WaitMode::Oversubscribed => YIELDING,
@@ -490,6 +493,7 @@ impl IntraNodeGroup {
         // By reference, so that it is dropped after the lock is released: its drop runs user code.
         let ended = self.complete(communicator, &mut state, plan, places, &mut operate);
         state.executed = Some((communicator.call(), plan.collective, plan.bytes, state.flags.algorithm()));
+        state.latest = communicator.call();
         ended
     }
 
@@ -500,33 +504,36 @@ impl IntraNodeGroup {
 
     /// Sets what [`executed`](Self::executed) returns.
     pub(super) fn set_executed(&self, executed: Option<ExecutedInSlots>) {
-        self.state.lock().executed = executed;
+        let mut state = self.state.lock();
+        (state.executed, state.latest) = (executed, 0);
     }
 
-    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns false if it
-    /// must be [run](Self::run) instead; nothing has happened then.
+    /// Repeats a broadcast like the last call on the fast path, as the user's `call`th collective. Returns the number of
+    /// the user's call that it repeats, 0 if none. `None`: it must be [run](Self::run) instead; nothing has happened then.
     #[inline]
-    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> bool {
+    pub(super) fn repeat_broadcast(&self, data: &mut [u8], kind: u32, root: Rank, call: u32) -> Option<u32> {
         let mut state = self.state.lock();
-        let GroupState { flags, sequence, failed, executed, .. } = &mut *state;
+        let GroupState { flags, sequence, failed, executed, latest, .. } = &mut *state;
         if !flags.is_small_broadcast(data.len(), kind, root.0)
             || failed.is_some()
             || self.barrier_mode.load(Ordering::Relaxed) == CLOSED
         {
-            return false;
+            return None;
         }
         let (shows, shared) = (self.own == root.0, self.node.waiting() == WaitMode::Oversubscribed);
         let mut looks = if shows || shared { 1 } else { SPIN_POLLS };
         let payload = loop {
             match flags.small_broadcast_payload() {
                 Some(payload) => break payload,
-                None if looks == 1 => return false,
+                None if looks == 1 => return None,
                 None => looks -= 1,
             }
             core::hint::spin_loop();
         };
-        if if shows { self.store_policy.write(data, payload) } else { read(payload, data) }.is_none() {
-            return false;
+        if shows {
+            self.store_policy.write(data, payload)?
+        } else {
+            read(payload, data)?
         }
         let published = flags.end_small_broadcast();
         *sequence = sequence.wrapping_add(1);
@@ -538,7 +545,7 @@ impl IntraNodeGroup {
         if shows {
             self.lead_call.store(call, Ordering::Relaxed);
         }
-        true
+        Some(core::mem::replace(latest, call))
     }
 
     /// Finds out whether every rank can read every other's memory: each reads a word of each other, and publishes

@@ -7,8 +7,7 @@ use alloc::sync::Arc;
 
 use super::Process;
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::call_log::{CallLog, CollectiveCall};
-use crate::world::progress::biased_lock::BiasedLock;
+use crate::world::collective::call_log::{CollectiveCall, SharedCallLog};
 use crate::world::request::handle::RequestHandle;
 use crate::world::watchdog::{
     BlockedOn, CollectiveRef, Mechanism, Participation, StuckCollective, WatchMessage, report,
@@ -117,7 +116,7 @@ impl Process {
     }
 
     /// The log of the calls of a communicator that is being opened.
-    pub(in crate::world) fn open_log(&mut self, context: u32) -> Arc<BiasedLock<CallLog>> {
+    pub(in crate::world) fn open_log(&mut self, context: u32) -> Arc<SharedCallLog> {
         self.collectives.contexts.get(context).map(|context| context.log.clone()).unwrap_or_default()
     }
 

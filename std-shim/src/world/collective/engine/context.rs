@@ -16,13 +16,12 @@ use unisono_shmem::collective_area::CollectiveAreas;
 use super::active_collective::CollectiveName;
 use super::job_pool::GROUPS;
 use crate::environment::Subgroups;
-use crate::world::collective::call_log::CallLog;
+use crate::world::collective::call_log::SharedCallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
 use crate::world::collective::record::CollectiveRecord;
 use crate::world::group::Group;
-use crate::world::progress::biased_lock::BiasedLock;
 use unisono_bootstrap::Rank;
 
 /// The context, and what belongs to it, that all members have agreed on.
@@ -87,7 +86,7 @@ pub(in crate::world) struct Context {
     /// Its multicast group of the job's pool, by its slot there, until it is freed.
     pub(in crate::world) group: Option<u8>,
     /// The latest collectives that were called on it.
-    pub(in crate::world) log: Arc<BiasedLock<CallLog>>,
+    pub(in crate::world) log: Arc<SharedCallLog>,
     /// Whether nothing will be called on the communicator any more.
     is_freed: bool,
 }
