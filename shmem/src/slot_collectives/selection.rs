@@ -20,6 +20,17 @@ pub enum SlotAlgorithm {
     External,
 }
 
+impl SlotAlgorithm {
+    /// Its name in records and on the screen.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flat | Self::External => "flat",
+            Self::Parallel => "parallel",
+            Self::Pull => "pull",
+        }
+    }
+}
+
 /// Never.
 const NEVER: usize = usize::MAX;
 

@@ -78,6 +78,19 @@ pub enum SelectedBy {
 }
 
 impl SelectedBy {
+    /// What selects the algorithm of a collective in shared memory, whose blocking calls use no override: a barrier has
+    /// only one.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::SelectedBy;
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// assert_eq!(SelectedBy::in_slots(CollectiveKind::Barrier), SelectedBy::Only);
+    /// ```
+    pub const fn in_slots(kind: CollectiveKind) -> Self {
+        if matches!(kind, CollectiveKind::Barrier) { Self::Only } else { Self::Rule }
+    }
+
     /// Whether the user or a table selects.
     const fn is_measured(self) -> bool {
         matches!(self, Self::BuiltIn | Self::Table | Self::Override)

@@ -52,21 +52,16 @@ pub(in crate::world) struct Executed {
 }
 
 impl CollectiveRecord {
-    /// A collective in shared memory, whose blocking calls use no override.
+    /// A collective in shared memory.
     pub(super) const fn in_slots(kind: CollectiveKind, bytes: usize, algorithm: SlotAlgorithm) -> Self {
-        let is_barrier = matches!(kind, CollectiveKind::Barrier);
         Self {
             collective: kind.name(),
             bytes,
             is_in_slots: true,
-            algorithm: match algorithm {
-                SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
-                SlotAlgorithm::Parallel => "parallel",
-                SlotAlgorithm::Pull => "pull",
-            },
+            algorithm: algorithm.name(),
             schedule: None,
             levels: 1,
-            selected_by: if is_barrier { SelectedBy::Only } else { SelectedBy::Rule },
+            selected_by: SelectedBy::in_slots(kind),
             override_error: None,
         }
     }

@@ -18,7 +18,7 @@ use unisono_core::schedule::{Algorithm, Choice, LinkModel};
 use unisono_launcher::{JobPlacement, RankPlacement};
 use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::layout::{COMMUNICATOR_SLOTS, RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
-use unisono_shmem::slot_collectives::selection::{SlotAlgorithm, select};
+use unisono_shmem::slot_collectives::selection::select;
 
 /// The job whose collectives are shown.
 #[derive(Args, Clone, Debug)]
@@ -239,20 +239,12 @@ impl JobOptions {
         };
         let (carrier, multicast) = match means {
             CollectiveTransport::Shared(areas, pulls, _) if plan.order != Order::Fixed => {
-                let algorithm = match select(plan, areas, *pulls) {
-                    _ if plan.collective == CollectiveKind::Barrier => "flat",
-                    SlotAlgorithm::Flat | SlotAlgorithm::External => "flat",
-                    SlotAlgorithm::Parallel => "parallel",
-                    SlotAlgorithm::Pull => "pull",
-                };
                 let unused =
                     tuning.get(plan.collective).map(|_| "blocking calls within a node use shared memory".to_owned());
-                let is_only = plan.collective == CollectiveKind::Barrier;
-                let reason = if is_only { SelectedBy::Only } else { SelectedBy::Rule };
                 return Ok(Row {
                     means: "shared memory",
-                    algorithm,
-                    decided_by: reason.name(),
+                    algorithm: select(plan, areas, *pulls).name(),
+                    decided_by: SelectedBy::in_slots(plan.collective).name(),
                     override_refused: unused,
                     ..row
                 });
