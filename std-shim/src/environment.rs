@@ -456,9 +456,8 @@ impl Settings {
     /// # Ok::<(), unisono::SettingsError>(())
     /// ```
     pub fn digests(&self) -> Digests {
-        let tuning = self.tuning.variables().fold(FNV_OFFSET, |digest, (name, value)| fnv(fnv(digest, name), &value));
-        // Files of one name may have different tables on different hosts, and the table of a job depends on the processors.
-        let tuning = fnv(tuning, &self.tuning.digest().to_string());
+        let tuning = fnv(FNV_OFFSET, &self.tuning.digest().to_string());
+        // The table of a job depends on the processors.
         let tuning = if self.tuning.has_table() { fnv(tuning, &processors().to_string()) } else { tuning };
         let TransportSettings { device, progress, silence, grant, multicast, groups, multicast_acks, .. } =
             &self.transport;

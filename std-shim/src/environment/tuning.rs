@@ -297,7 +297,7 @@ impl Tuning {
         self.sharing.get_or_insert(u16::try_from(sharing).unwrap_or(u16::MAX));
     }
 
-    /// A digest, equal on ranks that select the same algorithms.
+    /// A digest of these settings and of the tables: ranks that have the same one select the same algorithms.
     ///
     /// ```
     /// let [mut tuning, same] = [(); 2].map(|()| unisono::environment::Tuning::default());
@@ -306,11 +306,10 @@ impl Tuning {
     /// assert_ne!(tuning.digest(), same.digest());
     /// ```
     pub fn digest(&self) -> u64 {
-        let begin = table::digest(built_in(), table::digest(&self.sharing(), 0xcbf2_9ce4_8422_2325));
-        let begin = table::digest(&self.hierarchy, begin);
-        let begin = table::digest(&format_args!("{:?}", self.link_speed), begin);
-        let said = COLLECTIVES.iter().filter_map(|(verb, name, _)| Some((name, self.get(*verb)?)));
-        let said = said.fold(begin, |hash, (name, wanted)| table::digest(&format_args!("{name} {wanted}"), hash));
+        let begin = table::digest(built_in(), 0xcbf2_9ce4_8422_2325);
+        let variables = self.variables();
+        let said = variables.fold(begin, |hash, (name, value)| table::digest(&format_args!("{name}={value}"), hash));
+        // Files of one name may have different tables on different hosts.
         let said = self.table.as_ref().map_or(said, |table| table::digest(&table.file, said));
         self.table_of_job().map_or(said, |table| table::digest(table, said))
     }
