@@ -301,7 +301,7 @@ impl World {
         let signature = signature(settings, membership.table(), device.device_choice());
         // A process alone communicates with nobody.
         if membership.table().len() > 1 {
-            tuned.tuning.fit_table(&signature)?;
+            tuned.tuning.select_table(&signature)?;
         }
         let settings = &tuned;
         if !membership.table().iter().any(|entry| entry.checksums) {

@@ -133,7 +133,7 @@ struct UserTable {
     path: Arc<str>,
     file: Arc<TableFile>,
     /// That of the job; before its signature is known, that of every job.
-    of_job: Option<Arc<TuningTable>>,
+    selected: Option<Arc<TuningTable>>,
 }
 
 /// The user's settings for collectives. They must be equal on all ranks of a job.
@@ -176,7 +176,7 @@ impl Tuning {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
-    /// Reads the user's tables. That of the job, which [`fit_table`](Self::fit_table) finds, selects where there is no
+    /// Reads the user's tables. That of the job, which [`select_table`](Self::select_table) finds, selects where there is no
     /// override.
     ///
     /// ```
@@ -190,7 +190,7 @@ impl Tuning {
         let whole = std::path::absolute(path).ok();
         let path = whole.as_deref().and_then(Path::to_str).unwrap_or(path);
         let file = Arc::new(TableFile::load(Path::new(path))?);
-        self.table = Some(UserTable { path: path.into(), of_job: file.of_any_job(), file });
+        self.table = Some(UserTable { path: path.into(), selected: file.table_for_any_job(), file });
         Ok(())
     }
 
@@ -199,14 +199,14 @@ impl Tuning {
     /// ```
     /// use unisono::environment::{DeviceChoice, Tuning, tuning::JobSignature};
     ///
-    /// assert_eq!(Tuning::default().fit_table(&JobSignature::here(&[0, 0], |_| true, DeviceChoice::Udp)), Ok(()));
+    /// assert_eq!(Tuning::default().select_table(&JobSignature::here(&[0, 0], |_| true, DeviceChoice::Udp)), Ok(()));
     /// ```
     ///
     /// # Errors
     /// They were measured in other jobs, or on another machine.
-    pub fn fit_table(&mut self, here: &JobSignature) -> Result<(), SignatureMismatch> {
+    pub fn select_table(&mut self, here: &JobSignature) -> Result<(), SignatureMismatch> {
         if let Some(table) = &mut self.table {
-            table.of_job = Some(table.file.fit(here)?);
+            table.selected = Some(table.file.table_for(here)?);
         }
         Ok(())
     }
@@ -216,8 +216,8 @@ impl Tuning {
         self.table.is_some()
     }
 
-    fn table_of_job(&self) -> Option<&TuningTable> {
-        self.table.as_ref()?.of_job.as_deref()
+    fn selected_table(&self) -> Option<&TuningTable> {
+        self.table.as_ref()?.selected.as_deref()
     }
 
     /// The subgroups over which collectives are composed.
@@ -311,7 +311,7 @@ impl Tuning {
         let said = variables.fold(begin, |hash, (name, value)| table::digest(&format_args!("{name}={value}"), hash));
         // Files of one name may have different tables on different hosts.
         let said = self.table.as_ref().map_or(said, |table| table::digest(&table.file, said));
-        self.table_of_job().map_or(said, |table| table::digest(table, said))
+        self.selected_table().map_or(said, |table| table::digest(table, said))
     }
 
     /// Selects the algorithm of a collective: the override if it is valid for the call, else the user's table, else the
@@ -380,7 +380,7 @@ impl Tuning {
             let wanted = table.find(carrier, self.sharing(), plan)?;
             Some((given(wanted).ok()?, reason))
         };
-        let measured = || self.table_of_job().and_then(|table| found(table, SelectedBy::Table));
+        let measured = || self.selected_table().and_then(|table| found(table, SelectedBy::Table));
         let (choice, reason) = match wanted {
             Some(Ok(choice)) => (choice, SelectedBy::Override),
             _ => { measured() }.or_else(|| found(built_in(), SelectedBy::BuiltIn)).unwrap_or_else(|| {
@@ -434,7 +434,7 @@ impl Tuning {
         match self.get(plan.collective) {
             Some(wanted) => Some((wanted, SelectedBy::Override)),
             None => {
-                let found = self.table_of_job()?.find(carrier, self.sharing(), plan);
+                let found = self.selected_table()?.find(carrier, self.sharing(), plan);
                 found.map(|wanted| (wanted, SelectedBy::Table))
             }
         }
@@ -624,7 +624,7 @@ impl Tuning {
 fn built_in() -> &'static TuningTable {
     static TABLE: OnceLock<TuningTable> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let table = TableFile::parse(BUILT_IN).ok().and_then(|file| file.of_any_job());
+        let table = TableFile::parse(BUILT_IN).ok().and_then(|file| file.table_for_any_job());
         table.map(|table| TuningTable::clone(&table)).unwrap_or_default()
     })
 }
@@ -742,7 +742,7 @@ mod tests {
 
     #[test]
     fn the_built_in_table_precedes_the_model() {
-        let parsed = TableFile::parse(BUILT_IN).expect("tables").of_any_job().expect("a table");
+        let parsed = TableFile::parse(BUILT_IN).expect("tables").table_for_any_job().expect("a table");
         assert!(*parsed != TuningTable::default() && *parsed == *built_in());
         let mut oversubscribed = Tuning::default();
         oversubscribed.set_default_sharing(4, 2);

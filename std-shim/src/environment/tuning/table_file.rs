@@ -129,13 +129,13 @@ impl TableFile {
     ///
     /// let [one, other] = [1, 2].map(|ranks| JobSignature::here(&vec![0; ranks], |_| true, DeviceChoice::Udp));
     /// let file = TableFile::new(vec![(Some(one.clone()), TuningTable::default())])?;
-    /// assert!(file.fit(&one).is_ok() && file.fit(&other).is_err());
+    /// assert!(file.table_for(&one).is_ok() && file.table_for(&other).is_err());
     /// # Ok::<(), unisono::environment::tuning::TableFileError>(())
     /// ```
     ///
     /// # Errors
     /// The file has none, and none of every job.
-    pub fn fit(&self, here: &JobSignature) -> Result<Arc<TuningTable>, SignatureMismatch> {
+    pub fn table_for(&self, here: &JobSignature) -> Result<Arc<TuningTable>, SignatureMismatch> {
         let of = |wanted: Option<&JobSignature>| {
             self.tables.iter().find(|(signature, _)| signature.as_ref() == wanted).map(|(_, table)| table.clone())
         };
@@ -146,7 +146,7 @@ impl TableFile {
     }
 
     /// The table of every job, if there is one.
-    pub(super) fn of_any_job(&self) -> Option<Arc<TuningTable>> {
+    pub(super) fn table_for_any_job(&self) -> Option<Arc<TuningTable>> {
         self.tables.iter().find(|(signature, _)| signature.is_none()).map(|(_, table)| table.clone())
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn fitted(text: &str, here: &str) -> Result<String, String> {
-        let fit = TableFile::parse(text).expect("tables").fit(&here.parse().expect("a signature"));
+        let fit = TableFile::parse(text).expect("tables").table_for(&here.parse().expect("a signature"));
         fit.map(|table| table.to_string()).map_err(|mismatch| mismatch.to_string())
     }
 

@@ -145,7 +145,7 @@ impl JobOptions {
         let nodes: Vec<u32> = located.iter().map(|at| at.node).collect();
         let datagrams = if transport.device == DeviceChoice::Verbs { DeviceChoice::Verbs } else { DeviceChoice::Udp };
         let signature = JobSignature::here(&nodes, shares_memory, datagrams);
-        let fits = tuning.fit_table(&signature);
+        let fits = tuning.select_table(&signature);
         fits.map_err(|reason| Refusal::usage(format_args!("--tuning (UNISONO_TUNING): {reason}")))?;
         let shared = self.nodes == 1 && shares_memory(self.ranks as usize);
         let means = if shared {
