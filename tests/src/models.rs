@@ -16,6 +16,7 @@ pub mod multicast;
 pub mod mutant;
 pub mod network;
 pub mod peer_lifecycle;
+pub mod placements;
 pub mod rails;
 pub mod rma;
 pub mod token_tree;

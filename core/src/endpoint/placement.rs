@@ -1,4 +1,8 @@
 //! Placements: granted memory that a peer writes by segments in any order.
+//!
+//! A grant is a region of one use: 64 random bits admit one opening, and are forgotten with it; segments name the record,
+//! and follow its opening. Regions of [`rma`](crate::rma) stay apart, since a grant is its peer's alone, ends when its last
+//! byte is in place, and is withdrawn at once: nothing that was accepted uses its memory.
 
 use crate::ids::{Incarnation, PlacementId, RemoteKey};
 use crate::list::NONE;

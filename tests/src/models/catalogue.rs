@@ -18,6 +18,7 @@ use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
 use super::peer_lifecycle::{self, PeerLifecycle};
+use super::placements::Placements;
 #[cfg(not(feature = "optimize_for_size"))]
 use super::rails::TwoRails;
 use super::rma::{Events, RemoteAccess, Step};
@@ -664,6 +665,17 @@ pub const MODELS: &[CatalogueEntry] = &[
     ),
     message!(
         "message-three",
+    CatalogueEntry {
+        name: "placements",
+        widths: (8, 5),
+        time: ("abstract", 0),
+        messages: "2 grants",
+        in_flight: 1,
+        lifetime: None,
+        notes: "a peer that misuses its grants; the owner withdraws them at any time",
+        expected: Expected::Holds,
+        explore: |explorer| explorer.explore(&Placements { grants: 2, numbers: 5 }),
+    },
         3,
         "2+2",
         Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, options: PLAINLY },
@@ -932,6 +944,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("rma_refused_early", "rma-refused-immediate"),
     ("rma_revoked_served", "rma-revoked"),
     ("rma_revoked_early", "rma-revoked"),
+    ("grant_reused", "placements"),
+    ("grant_key_ignored", "placements"),
     ("rma_atomic_twice", "rma-updates"),
     ("rma_answer_misplaced", "rma-reads"),
     ("rma_flush_early", "rma-both"),

@@ -23,8 +23,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let opening = Opening::parse(datagram.prefix(), datagram.bytes())?;
         let peer = self.peers.as_ref().get(header.rank as usize).ok_or(DropReason::UnknownPeer)?;
         let (segment, incarnation) = (peer.segment(), peer.incarnation);
+        let is_granted = |state| match state {
+            PlacementState::Granted(key) => key == opening.key || mutant!("grant_key_ignored"),
+            PlacementState::Open { .. } | PlacementState::Filled { .. } => mutant!("grant_reused"),
+            PlacementState::Free => false,
+        };
         if let Some(placement) = opening.placement.among_mut(self.placements.as_mut_slice())
-            && placement.state == PlacementState::Granted(opening.key)
+            && is_granted(placement.state)
             && placement.peer == header.rank
             && placement.incarnation == incarnation
             && opening.bytes <= placement.to.bytes
