@@ -550,9 +550,12 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
             };
             match state {
                 EntryState::Free | EntryState::Dead => {}
+                EntryState::Sending if mutant!("rma_sent_forgotten") => self.free_entry(regions, i),
                 // What is not delivered is not reported to the next incarnation.
                 EntryState::Sending => {
-                    if let Some(entry) = self.entries.as_mut().get_mut(i as usize) {
+                    if let Some(entry) = self.entries.as_mut().get_mut(i as usize)
+                        && !mutant!("rma_refused_next")
+                    {
                         entry.peer = NONE;
                     }
                 }

@@ -617,7 +617,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         2,
         2,
-        Events { revokes: true, ..Events::NONE },
+        Events { revokes: Some(1), ..Events::NONE },
         "the region is revoked at any time"
     ),
     remote_access!(
@@ -628,6 +628,15 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         Events { restarts: true, ..Events::NONE },
         "a target fails and is replaced at any time"
+    ),
+    remote_access!(
+        "rma-revoked-restart",
+        [&[Step::Write, Step::Add], &[Step::ReadLong, Step::Add]],
+        2,
+        1,
+        2,
+        Events { revokes: Some(0), restarts: true, ..Events::NONE },
+        "one entry, both sides full; a region is revoked, and its reader replaced, at any time"
     ),
     remote_access!(
         "rma-once",
@@ -653,18 +662,9 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         1,
         2,
-        Events { revokes: true, ..Events::NONE },
+        Events { revokes: Some(1), ..Events::NONE },
         "blocks at a distance; one entry; the region is revoked at any time"
     ),
-    message!(
-        "message-four",
-        2,
-        "4",
-        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, options: PLAINLY },
-        "W and bits: headers and slots"
-    ),
-    message!(
-        "message-three",
     CatalogueEntry {
         name: "placements",
         widths: (8, 5),
@@ -676,6 +676,15 @@ pub const MODELS: &[CatalogueEntry] = &[
         expected: Expected::Holds,
         explore: |explorer| explorer.explore(&Placements { grants: 2, numbers: 5 }),
     },
+    message!(
+        "message-four",
+        2,
+        "4",
+        Messages { sent: &FOUR, patterns: &LAST_OR_ANY, receives: 4, options: PLAINLY },
+        "W and bits: headers and slots"
+    ),
+    message!(
+        "message-three",
         3,
         "2+2",
         Messages { sent: &PAIRS, patterns: &LAST_OR_ANY, receives: 3, options: PLAINLY },
@@ -944,6 +953,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("rma_refused_early", "rma-refused-immediate"),
     ("rma_revoked_served", "rma-revoked"),
     ("rma_revoked_early", "rma-revoked"),
+    ("rma_sent_forgotten", "rma-revoked-restart"),
+    ("rma_refused_next", "rma-revoked-restart"),
     ("grant_reused", "placements"),
     ("grant_key_ignored", "placements"),
     ("rma_atomic_twice", "rma-updates"),

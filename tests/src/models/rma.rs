@@ -106,8 +106,8 @@ pub struct RemoteAccess {
 /// Events that happen once, at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Events {
-    /// Rank 1 revokes its region.
-    pub revokes: bool,
+    /// This rank revokes its region.
+    pub revokes: Option<usize>,
     /// Rank 1 fails and is replaced.
     pub restarts: bool,
     /// The region of rank 1 may be used once.
@@ -116,7 +116,7 @@ pub struct Events {
 
 impl Events {
     /// None.
-    pub const NONE: Self = Self { revokes: false, restarts: false, once: false };
+    pub const NONE: Self = Self { revokes: None, restarts: false, once: false };
 }
 
 /// Records in arrays.
@@ -178,6 +178,8 @@ struct Side {
     placements: Vec<Placement>,
     /// Delivered, but not reported as completed.
     delivered: VecDeque<Owner>,
+    /// To the failed incarnation of the other rank: the device reads their payloads until they are reported.
+    lost: VecDeque<(Option<Span>, Owner)>,
 }
 
 /// Both ranks.
@@ -201,8 +203,10 @@ pub enum Action {
     Place(usize, usize),
     /// A rank's endpoint reports the oldest delivered message as completed.
     Complete(usize),
-    /// Rank 1 revokes its region.
-    Revoke,
+    /// A rank's endpoint reports the oldest lost message as failed.
+    Fail(usize),
+    /// A rank revokes its region.
+    Revoke(usize),
     /// Rank 1 fails, is replaced, and rank 0 learns of it.
     Restart,
 }
@@ -232,7 +236,7 @@ impl RemoteAccess {
             window,
             staging: vec![[0; 8]; self.entries.max(ENTRIES)],
             region,
-            revocation: if self.events.revokes && rank == 1 { Revocation::Possible } else { Revocation::Never },
+            revocation: if self.events.revokes == Some(rank) { Revocation::Possible } else { Revocation::Never },
             incarnation,
             started: 0,
             ended: Vec::new(),
@@ -242,6 +246,7 @@ impl RemoteAccess {
             channel: VecDeque::new(),
             placements: Vec::new(),
             delivered: VecDeque::new(),
+            lost: VecDeque::new(),
         }
     }
 
@@ -309,7 +314,8 @@ impl RemoteAccess {
 
     fn poll(&self, state: &mut State, rank: usize) -> Option<()> {
         let side = &mut state.sides[rank];
-        if side.channel.len() + side.placements.len() + side.delivered.len() >= self.room {
+        let used = [side.channel.len(), side.placements.len(), side.delivered.len(), side.lost.len()];
+        if used.iter().sum::<usize>() >= self.room {
             return None;
         }
         // Without a request, it may have freed records.
@@ -457,12 +463,16 @@ impl RemoteAccess {
         state.sides[1].buffers = vec![Vec::new(); started];
         let side = &mut state.sides[0];
         side.rma.disconnect(PeerId(1));
-        let owners: Vec<Owner> = side.delivered.drain(..).collect();
-        owners.into_iter().for_each(|owner| side.rma.handle_completed(owner, true));
-        let lost = side.channel.drain(..).map(|message| message.owner);
-        let lost: Vec<Owner> = lost.chain(side.placements.drain(..).map(|placement| placement.owner)).collect();
-        lost.into_iter().for_each(|owner| side.rma.handle_completed(owner, false));
+        let placements = side.placements.drain(..).map(|placement| (Some(placement.from), placement.owner));
+        side.lost.extend(side.channel.drain(..).map(|message| (message.payload, message.owner)).chain(placements));
         side.rma.connect(PeerId(1), ROOM);
+    }
+
+    fn fail(state: &mut State, rank: usize) -> Option<()> {
+        let (payload, owner) = state.sides[rank].lost.pop_front()?;
+        payload.map(|span| Self::load(state, rank, span));
+        state.sides[rank].rma.handle_completed(owner, false);
+        Some(())
     }
 
     /// Takes what the machines report.
@@ -511,7 +521,7 @@ impl RemoteAccess {
         let (side, there) = (&state.sides[rank], &state.sides[1 - rank]);
         let script = self.scripts[rank];
         let Events { revokes, restarts, once } = self.events;
-        let is_calm = rank == 1 || !(revokes || restarts || once);
+        let is_calm = revokes != Some(1 - rank) && (rank == 1 || !(restarts || once));
         match (script[i], result) {
             (_, Err(RmaError::Refused(_))) if once && i == 0 => {
                 Some("the first use of a region of one use is executed")
@@ -520,7 +530,7 @@ impl RemoteAccess {
                 Some("a region of one use is used once")
             }
             (Step::ReadBlocksOutside, Ok(_)) => Some("a block outside the region is refused"),
-            (Step::ReadShort | Step::ReadLong | Step::ReadBlocks, Ok(_)) if !restarts => {
+            (Step::ReadShort | Step::ReadLong | Step::ReadBlocks, Ok(_)) if rank == 1 || !restarts => {
                 // No script of a rank that is read from writes it with anything but a value of the area.
                 let bytes = &side.buffers[i];
                 let is_whole = bytes.len() == if script[i] == Step::ReadLong { AREA as usize } else { 8 };
@@ -575,9 +585,12 @@ impl Model for RemoteAccess {
             if !side.delivered.is_empty() {
                 actions.push(Action::Complete(rank));
             }
-        }
-        if state.sides[1].revocation == Revocation::Possible {
-            actions.push(Action::Revoke);
+            if !side.lost.is_empty() {
+                actions.push(Action::Fail(rank));
+            }
+            if side.revocation == Revocation::Possible {
+                actions.push(Action::Revoke(rank));
+            }
         }
         if state.may_restart {
             actions.push(Action::Restart);
@@ -596,8 +609,9 @@ impl Model for RemoteAccess {
                 let owner = side.delivered.pop_front()?;
                 side.rma.handle_completed(owner, true);
             }
-            Action::Revoke => {
-                let side = &mut next.sides[1];
+            Action::Fail(rank) => Self::fail(&mut next, rank)?,
+            Action::Revoke(rank) => {
+                let side = &mut next.sides[rank];
                 side.revocation = Revocation::UnderWay;
                 let region = side.region;
                 side.rma.regions.revoke(region);
@@ -623,8 +637,10 @@ impl Model for RemoteAccess {
                 && side.channel.is_empty()
                 && side.placements.is_empty()
                 && side.delivered.is_empty()
+                && side.lost.is_empty()
+                && side.revocation != Revocation::UnderWay
                 && side.grants.is_empty()
-                && (self.events.revokes || self.events.restarts || self.events.once || {
+                && (self.events.revokes.is_some() || self.events.restarts || self.events.once || {
                     let counter = u64::from_le_bytes(side.window[..8].try_into().expect("8 bytes"));
                     let adds = self.scripts[1 - rank].iter().enumerate().filter(|(_, step)| step.adds());
                     counter == adds.map(|(i, _)| Self::field(1 - rank, i)).sum::<u64>()
