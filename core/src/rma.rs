@@ -17,6 +17,8 @@
 //! - **Blocks** at a constant distance ([`stride`]) are read and updated by one request, through a staging slot.
 //! - **Flush** is answered after all earlier writes were placed, or refused and reported.
 //! - **Answers go first**: a request of this process never delays the answer to one of a peer.
+//! - **Solicited**: reads, updates and flushes, which their requesters wait for, wake a blocked target. A write alone does
+//!   not.
 //!
 //! # Calling contract
 //! - The messages of a peer whose first byte is [`FIRST`](header::FIRST) to [`LAST`](header::LAST) go to
@@ -125,6 +127,8 @@ pub enum Action {
         payload: Option<Span>,
         /// What its completion ends.
         owner: Owner,
+        /// Whether it wakes a blocked receiver.
+        solicited: bool,
     },
     /// Grants memory, and reports it to [`handle_granted`](Rma::handle_granted).
     Grant {

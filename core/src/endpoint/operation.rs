@@ -51,6 +51,8 @@ pub struct Operation {
     pub(crate) payload: Span,
     pub(crate) head: [u8; MESSAGE_HEADER_ROOM],
     pub(crate) head_bytes: u8,
+    /// A probe follows it, which wakes a blocked peer.
+    pub(crate) solicited: bool,
     pub(crate) error: Option<OperationError>,
     /// Segments in total, sent, and released after acknowledgement and completion.
     pub(crate) parts: u32,
@@ -68,6 +70,7 @@ impl Operation {
         payload: Span { region: Region::new(0, 0), offset: 0, bytes: 0 },
         head: [0; MESSAGE_HEADER_ROOM],
         head_bytes: 0,
+        solicited: false,
         error: None,
         parts: 0,
         sent: 0,

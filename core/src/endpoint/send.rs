@@ -1,6 +1,7 @@
 //! Commands: send, place, grant, withdraw.
 
 use super::{Endpoint, Now};
+use crate::device::DeviceQueue;
 use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
 use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
@@ -49,6 +50,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 *into = *from;
             }
         })
+    }
+
+    /// Has the peer attend to an operation that was just queued, although its threads are blocked: a probe to its
+    /// interrupt queue follows. Without effect if probes go to the [polled one](super::Config::probe_queue).
+    pub fn solicit(&mut self, operation: OperationId) {
+        let solicited = self.config.probe_queue == DeviceQueue::Interrupt;
+        if let Some(operation) = self.operations.get_mut(operation.0) {
+            operation.solicited = solicited;
+        }
     }
 
     /// Writes to memory that the peer granted under `placement` and `key`, from its start. The bytes must stay

@@ -184,6 +184,15 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 segment
             }
         };
+        let operation = operations.get(segment.reference.operation as usize)?;
+        if operation.solicited {
+            let next = super::send::first_of(peer, operations).and_then(|next| operations.get(next as usize));
+            // Of several in a row the last one that the window admits wakes the peer.
+            if !next.is_some_and(|next| next.solicited) || !record.window.has_room(&rails) {
+                record.window.probe_now(now, &rails);
+                rails.request_probe(None);
+            }
+        }
         if needs_rtt_sample::<S::Time, W, BITS>(now, record, self.config.granularity) {
             record.ack_requested = S::Time::stamp(now);
             flags |= Flags::ACK_NOW;
@@ -191,7 +200,6 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let is_armed = !was_armed && record.window.is_armed() || has_rails;
         let posting = record.flags.contains(SenderFlags::POSTING);
         record.flags.insert(SenderFlags::POSTING);
-        let operation = operations.get(segment.reference.operation as usize)?;
         let mut header = header_of(&self.config, peer);
         header.flags = flags.with_count(segment.count);
         header.psn = segment.psn.get();

@@ -255,6 +255,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
         let head = RmaHeader { message, operation: operation.0, retry, payload: 0 }.emit();
         let bytes = payload.map_or(0, |part| part.bytes);
         let owner = if payload.is_some() { Owner::Operation(operation) } else { Owner::Nothing };
+        let solicited = is_final && !matches!(record.request, RmaRequest::Write { .. });
         record.is_begun = true;
         if payload.is_some() {
             record.last = record.sent;
@@ -279,7 +280,7 @@ impl<O: Pool<OperationRecord>, P: Pool<TargetState>> Initiator<O, P> {
                 self.await_acknowledgements(i);
             }
         }
-        Action::Send { to, head, payload, owner }
+        Action::Send { to, head, payload, owner, solicited }
     }
 
     /// The host granted memory for the answer to a read; `None`: the peer has failed.

@@ -414,7 +414,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
             self.owe(peer);
         }
         let head = RmaHeader { message, operation, retry: false, payload: 0 }.emit();
-        Some(Action::Send { to: PeerId(peer), head, payload: None, owner: Owner::Nothing })
+        Some(Action::Send { to: PeerId(peer), head, payload: None, owner: Owner::Nothing, solicited: false })
     }
 
     fn poll_entry<R: Pool<RegionRecord>>(&mut self, regions: &mut RegionTable<R>, i: u32) -> Option<Action> {
@@ -428,7 +428,7 @@ impl<E: Pool<Entry>, P: Pool<RequesterState>> Target<E, P> {
         let send = |message, payload: Option<Span>| {
             let head = RmaHeader { message, operation, retry: false, payload: 0 }.emit();
             let owner = if payload.is_none() { Owner::Nothing } else { owner };
-            Action::Send { to, head, payload, owner }
+            Action::Send { to, head, payload, owner, solicited: false }
         };
         match state {
             EntryState::Atomic { at, operation } => {

@@ -3,7 +3,7 @@
 
 pub mod process;
 
-use unisono_core::device::DeviceQueue;
+use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::ids::PeerId;
 use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
 use unisono_core::rma::header::ElementUpdate;
@@ -13,7 +13,7 @@ use unisono_core::rma::{RKey, RemoteSpan, Rights, RmaCall, RmaCompletion};
 use unisono_core::span::{Region, Span};
 use unisono_udp::fault_injection::{Faults, Probability};
 
-use self::process::{RmaProcess, RmaSizes, job};
+use self::process::{RmaProcess, RmaSizes, job, job_with};
 use crate::sim::{Config, Network};
 
 /// All that peers may do.
@@ -87,6 +87,70 @@ pub fn fetch_adds(config: Config, seed: u64, ranks: u32, adds: u64, entries: usi
     totals.wrong += u64::from(sum != all.to_le_bytes());
     (totals.datagrams, totals.elapsed_ns) = (network.counts().sent, network.now());
     totals
+}
+
+/// What a blocked target is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A read of 8 bytes.
+    Read,
+    /// A fetch-add.
+    Atomic,
+    /// A flush.
+    Flush,
+    /// A write of 8 bytes.
+    Write,
+}
+
+/// A rank asks one that computes for a second, and makes progress only at the events of its interrupt queue. Returns the
+/// virtual nanoseconds until the first event, and until the operation has ended.
+pub fn blocked_target(asked: Asked) -> (u64, u64) {
+    let network = Network::new(11, Config::default());
+    let mut nodes = job_with(&network, 2, RmaSizes { operations: 4, entries: 4, outstanding: 4 }, |config| {
+        config.probe_queue = DeviceQueue::Interrupt;
+    });
+    let memory = nodes[1].memory.make(8);
+    let region = nodes[1].register(memory, 0, 8, RIGHTS).expect("room");
+    let local = Span { region: nodes[0].memory.make(8), offset: 0, bytes: 8 };
+    let kind = AtomicKind::FetchAdd { add: 1, boundaries: 0 };
+    let request = match asked {
+        Asked::Read => RmaRequest::Read { into: local, stride: None },
+        Asked::Atomic => RmaRequest::Atomic(AtomicOperation { width: Width::Bits64, kind }),
+        Asked::Flush => RmaRequest::Flush,
+        Asked::Write => RmaRequest::Write { from: local, immediate: None },
+    };
+    let call = RmaCall { to: PeerId(1), at: RemoteSpan { region, offset: 0 }, request, fence: false, user: 0 };
+    // Both know their path from the first operations.
+    for user in 0..8 {
+        nodes[0].rma().start(&RmaCall { request: RmaRequest::Flush, user, ..call }).expect("room");
+        nodes[0].wake();
+        while let Some(step) = network.step_until(network.now() + 1_000_000) {
+            nodes[step.node.0 as usize].drive(step.lane);
+        }
+    }
+    let (start, id) = (network.now(), nodes[1].id);
+    network.busy(id, start + 1_000_000_000);
+    let mut device = network.device(id);
+    while device.arm(DeviceQueue::Interrupt) != Armed::Armed {
+        nodes[1].drive(DeviceQueue::Interrupt);
+    }
+    nodes[0].rma().start(&call).expect("room");
+    nodes[0].wake();
+    let mut woken = None;
+    while let Some(step) = network.step_until(start + BOUND_NS) {
+        if step.node != id {
+            if nodes[0].drive(step.lane).completions.iter().any(|ended| ended.result.is_ok()) {
+                break;
+            }
+            continue;
+        }
+        woken.get_or_insert(network.now() - start);
+        // As the thread of the hybrid mode does.
+        nodes[1].drive(DeviceQueue::Interrupt);
+        nodes[1].drive(DeviceQueue::Polled);
+        device.arm(DeviceQueue::Interrupt);
+    }
+    (woken.unwrap_or(u64::MAX), network.now() - start)
 }
 
 /// One side of the comparison with a serial memory.

@@ -629,13 +629,18 @@ impl Process {
 
     fn carry_out_remote(&mut self, now: u64, action: Action) {
         let (sent, owner) = match action {
-            Action::Send { to, head, payload, owner } if self.transport.is_shm_peer(to) => {
+            Action::Send { to, head, payload, owner, .. } if self.transport.is_shm_peer(to) => {
                 self.remote_access.outbox.push_back((to, head, payload, owner));
                 self.empty_remote_outbox();
                 return;
             }
-            Action::Send { to, head, payload, owner } => {
-                (self.transport.endpoint.send(now, to, head.as_ref(), payload), owner)
+            Action::Send { to, head, payload, owner, solicited } => {
+                let endpoint = &mut self.transport.endpoint;
+                let sent = endpoint.send(now, to, head.as_ref(), payload);
+                if let (Ok(operation), true) = (sent, solicited) {
+                    endpoint.solicit(operation);
+                }
+                (sent, owner)
             }
             Action::Place { to, placement, key, from, owner } => {
                 (self.transport.endpoint.place(now, to, placement, key, from), owner)

@@ -116,7 +116,9 @@ impl RmaMachine {
     /// As [`Rma::poll_action`].
     pub(super) fn poll_action(&mut self, can_grant: bool) -> Option<Action> {
         Some(match self.rma.poll_action(can_grant)? {
-            Action::Send { to, head, payload, owner } => Action::Send { to: self.rank(to), head, payload, owner },
+            Action::Send { to, head, payload, owner, solicited } => {
+                Action::Send { to: self.rank(to), head, payload, owner, solicited }
+            }
             Action::Grant { from, into, operation } => Action::Grant { from: self.rank(from), into, operation },
             Action::Place { to, placement, key, from, owner } => {
                 Action::Place { to: self.rank(to), placement, key, from, owner }

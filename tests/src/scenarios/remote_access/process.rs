@@ -245,8 +245,12 @@ impl RmaProcess {
 
     fn carry_out(&mut self, now: u64, action: Action) {
         let (sent, owner): (Option<OperationId>, Owner) = match action {
-            Action::Send { to, head, payload, owner } => {
-                (self.endpoint.send(now, to, head.as_ref(), payload).ok(), owner)
+            Action::Send { to, head, payload, owner, solicited } => {
+                let sent = self.endpoint.send(now, to, head.as_ref(), payload).ok();
+                if let Some(operation) = sent.filter(|_| solicited) {
+                    self.endpoint.solicit(operation);
+                }
+                (sent, owner)
             }
             Action::Place { to, placement, key, from, owner } => {
                 (self.endpoint.place(now, to, placement, key, from).ok(), owner)
@@ -322,10 +326,20 @@ impl RmaProcess {
 
 /// A job of `count` connected processes.
 pub fn job(network: &Network, count: u32, sizes: RmaSizes) -> Vec<RmaProcess> {
+    job_with(network, count, sizes, |_| {})
+}
+
+/// As [`job`], with endpoints of another configuration.
+pub fn job_with(
+    network: &Network,
+    count: u32,
+    sizes: RmaSizes,
+    tune: impl Copy + FnOnce(&mut Config),
+) -> Vec<RmaProcess> {
     let ids: Vec<NodeId> = (0..count).map(|_| network.add_node()).collect();
     let incarnation = |id: NodeId| 0x1000 + id.0;
     let mut nodes: Vec<RmaProcess> =
-        ids.iter().map(|id| RmaProcess::new(network, *id, incarnation(*id), sizes, |_, _| {})).collect();
+        ids.iter().map(|id| RmaProcess::new(network, *id, incarnation(*id), sizes, |config, _| tune(config))).collect();
     for node in &mut nodes {
         let own = node.id;
         ids.iter().filter(|id| **id != own).for_each(|id| node.add_peer(*id, incarnation(*id)));
