@@ -18,7 +18,8 @@
 //! completion (FIN). Otherwise it grants memory under a number of its own (CTS), and the sender fills the bulk with
 //! fragments. Where an announced message is: [`MessageLocation`].
 //!
-//! Messages of collectives, only between processes (`std-shim`); bare-metal nodes ignore them.
+//! Messages of collectives, only between processes (`std-shim`), which bare-metal nodes ignore; and of remote memory
+//! access, also to nodes that expose memory.
 //! ```text
 //! step      checksum     header of a collective's message (core), or a message about a communicator (`std-shim`,
 //!                       `world/process`) · payload, in the entry or in the bulk

@@ -5,15 +5,21 @@ use core::ptr::NonNull;
 use std::thread::{Builder, JoinHandle};
 
 use proptest::prelude::*;
+use unisono_core::ids::RemoteKey;
+use unisono_core::rma::atomic::{AtomicKind, AtomicOperation, Width};
+use unisono_core::rma::header::{ElementUpdate, RmaHeader, RmaMessage};
+use unisono_core::rma::region::Refusal;
+use unisono_core::rma::{RKey, RemoteSpan};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
+use unisono_node::messages::remote_access::Rights;
 use unisono_node::messages::{Completed, MessageError, MessageStorage, Messages, Mode, Request, SLOT, Status};
 use unisono_node::self_check::messages::{self, ExchangeBuffers};
-use unisono_shmem::am_header::{self, EAGER, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, STEP};
+use unisono_shmem::am_header::{self, EAGER, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, REMOTE_ACCESS, STEP};
 use unisono_shmem::layout::{PAGE, SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::{Occupant, RankSlot};
-use unisono_shmem::ring::Producer;
-use unisono_shmem::segment::{Segment, Site};
+use unisono_shmem::ring::{Consumer, Producer};
+use unisono_shmem::segment::{Segment, SharedBytes, Site};
 
 const REQUESTS: usize = 64;
 type Memory = MessageStorage<'static, 4, 4200, REQUESTS, 8>;
@@ -305,11 +311,155 @@ fn other_entries_of_processes_are_skipped() {
 }
 
 /// Arbitrary ring entries, valid or not.
+/// A rank that speaks the words of remote memory access to rank 0, whatever it likes.
+struct Requester {
+    to: Producer<'static>,
+    from: Consumer<'static>,
+}
+
+impl Requester {
+    fn new(segment: Segment<'static>, layout: &SegmentLayout, rank: u32) -> Self {
+        let to = Producer::of(segment, layout, rank, 0).expect("a ring");
+        Self { to, from: Consumer::of(segment, layout, 0, rank).expect("a ring") }
+    }
+
+    /// Sends a request with this payload.
+    fn ask(&mut self, operation: u32, message: RmaMessage, payload: &[u8]) {
+        let header = RmaHeader { message, operation, retry: false, payload: payload.len() as u32 };
+        let bytes = [header.emit().as_ref(), payload].concat();
+        let filled = |piece: SharedBytes<'_>| _ = piece.write(&bytes);
+        let length = bytes.len() as u32;
+        let copy = |front: &mut [u8]| front.copy_from_slice(&bytes);
+        am_header::put_with(&mut self.to, [REMOTE_ACCESS, 0], &[], length, copy, filled).expect("room");
+    }
+
+    /// The answers that have come, and their payloads.
+    fn answers(&mut self) -> Vec<(u32, RmaMessage, Vec<u8>)> {
+        let mut all = Vec::new();
+        while let Some(entry) = self.from.poll().expect("an intact ring") {
+            let mut bytes = vec![0; entry.payload.bytes()];
+            entry.payload.read(&mut bytes).expect("as long");
+            if entry.header[0] == REMOTE_ACCESS {
+                let header = RmaHeader::parse(&bytes, bytes.len() as u32).expect("an answer");
+                let payload = bytes.split_off(bytes.len() - header.payload as usize);
+                all.push((header.operation, header.message, payload));
+            }
+            self.from.consume();
+        }
+        all
+    }
+}
+
+fn add(at: RemoteSpan, add: u64) -> RmaMessage {
+    let kind = AtomicKind::FetchAdd { add, boundaries: 0 };
+    RmaMessage::Atomic { at, operation: AtomicOperation { width: Width::Bits64, kind } }
+}
+
+const fn refused(reason: Refusal) -> RmaMessage {
+    RmaMessage::Refused { reason, count: 0, region: 0 }
+}
+
+#[test]
+fn memory_is_accessed_under_its_key_within_its_bounds_until_it_is_revoked() {
+    roomy(|| {
+        let (segment, layout) = segment(2);
+        let mut messages = node(join(segment, 0));
+        join(segment, 1);
+        let mut one = Requester::new(segment, &layout, 1);
+        let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
+        let other = messages.expose(memory(64), rights, 3).expect("a free place");
+        let key = messages.expose(memory(64), rights, 5 << 40).expect("a free place");
+        let index = u16::from(key.to_bytes()[32]);
+        let span = |key, offset| RemoteSpan { region: RKey { index, key: RemoteKey(key) }, offset };
+        let at = |offset| span(5 << 40, offset);
+        let read = |at, bytes| RmaMessage::Read { at, bytes, into: None };
+
+        one.ask(1, RmaMessage::Write { at: at(60), rest: 0 }, &[7; 4]);
+        one.ask(2, RmaMessage::Flush, &[]);
+        one.ask(3, read(at(58), 6), &[]);
+        one.ask(4, add(at(8), 30), &[]);
+        one.ask(5, add(at(8), 12), &[]);
+        while messages.poll() {}
+        let expected = [
+            (2, RmaMessage::Flushed, vec![]),
+            (3, RmaMessage::Data, vec![0, 0, 7, 7, 7, 7]),
+            (4, RmaMessage::Value(0), vec![]),
+            (5, RmaMessage::Value(30), vec![]),
+        ];
+        assert_eq!(one.answers(), expected);
+
+        one.ask(6, read(at(60), 5), &[]);
+        one.ask(7, read(span(5 << 40 ^ 1, 0), 1), &[]);
+        one.ask(8, add(at(4), 1), &[]);
+        let update = ElementUpdate { operation: 0, datatype: 0 };
+        one.ask(9, RmaMessage::Accumulate { at: at(0), update, fetch: true, stride: None }, &[1; 8]);
+        one.ask(10, RmaMessage::Write { at: at(61), rest: 0 }, &[9; 4]);
+        one.ask(11, RmaMessage::Flush, &[]);
+        while messages.poll() {}
+        let found = one.answers();
+        assert!(matches!(found[0].1, RmaMessage::Refused { reason: Refusal::OutOfBounds, count: 1, .. }), "{found:?}");
+        let reasons = [Refusal::OutOfBounds, Refusal::BadKey, Refusal::Misaligned, Refusal::Unsupported];
+        let refusals = (6..).zip(reasons).map(|(operation, reason)| (operation, refused(reason), vec![]));
+        let expected: Vec<_> = [(11, RmaMessage::Flushed, vec![])].into_iter().chain(refusals).collect();
+        assert_eq!(found[1..], expected);
+
+        let whole = messages.revoke(&key, &mut || {}).expect("it is exposed");
+        assert_eq!((whole[8], &whole[58..]), (42, &[0, 0, 7, 7, 7, 7][..]));
+        assert!(whole[..8].iter().chain(&whole[9..58]).all(|byte| *byte == 0), "nothing else was touched");
+        assert!(messages.revoke(&key, &mut || {}).is_none() && messages.exposed(&key).is_none());
+        one.ask(12, add(at(8), 1), &[]);
+        while messages.poll() {}
+        assert_eq!(one.answers(), [(12, refused(Refusal::BadKey), vec![])]);
+        assert_eq!((messages.exposed(&other).map(|memory| memory.to_vec()), whole[8]), (Some(vec![0; 64]), 42));
+        assert!(messages.is_alive(1));
+    })
+    .join()
+    .expect("no panic");
+}
+
+/// Its ring holds two of its four answers; the memory is not given back while the others wait.
+#[test]
+fn rank_that_takes_no_answers_delays_those_of_no_other() {
+    roomy(|| {
+        let (segment, layout) = segment(3);
+        let mut messages = node(join(segment, 0));
+        (1..3).for_each(|rank| _ = join(segment, rank));
+        let (mut mute, mut other) = (Requester::new(segment, &layout, 1), Requester::new(segment, &layout, 2));
+        let long = other.to.longest() - 12;
+        let key = messages.expose(memory(long as usize), Rights::READ, 5).expect("a free place");
+        let at = RemoteSpan { region: RKey { index: u16::from(key.to_bytes()[32]), key: RemoteKey(5) }, offset: 0 };
+        (1..5).for_each(|operation| mute.ask(operation, RmaMessage::Read { at, bytes: long, into: None }, &[]));
+        while messages.poll() {}
+        other.ask(1, RmaMessage::Read { at, bytes: 3, into: None }, &[]);
+        other.ask(2, RmaMessage::Flush, &[]);
+        while messages.poll() {}
+        let answered: Vec<u32> = other.answers().iter().map(|answer| answer.0).collect();
+        assert_eq!(answered, [2, 1], "a flush waits for writes alone");
+        let mut rounds = 0;
+        let mut come = Vec::new();
+        let whole = messages.revoke(&key, &mut || {
+            rounds += 1;
+            if rounds == 10 {
+                come.extend(mute.answers());
+            }
+        });
+        assert_eq!(whole.map(|memory| memory.len()), Some(long as usize));
+        assert!(rounds >= 10, "answers used the memory until the ring had room");
+        while messages.poll() {}
+        come.extend(mute.answers());
+        let come: Vec<(u32, usize)> = come.iter().map(|(operation, _, payload)| (*operation, payload.len())).collect();
+        assert_eq!(come.iter().map(|answer| answer.0).collect::<Vec<_>>(), [1, 2, 3, 4], "{come:?}");
+    })
+    .join()
+    .expect("no panic");
+}
+
 fn notes() -> impl Strategy<Value = (u32, u32, Vec<u8>, bool)> {
     let kinds = prop_oneof![
         Just(HEADER),
         Just(EAGER_WITH_HEADER),
         Just(FRAGMENT),
+        Just(REMOTE_ACCESS),
         Just(EAGER),
         Just(1_u32),
         0..16_u32,
@@ -324,13 +474,14 @@ proptest! {
     /// Well-formed headers with any content, fragments for any request, words of all kinds: no panic, no endless wait,
     /// and the third rank's messages arrive.
     #[test]
-    fn protocol_violation_ends_its_rank_and_no_other(all in prop::collection::vec(notes(), 1..60), kind in 0..13_u8) {
+    fn protocol_violation_ends_its_rank_and_no_other(all in prop::collection::vec(notes(), 1..60), kind in prop_oneof![0..13_u8, 64..86_u8]) {
         let outcome = roomy(move || {
             let (segment, layout) = segment(3);
             let (member, other) = (join(segment, 0), join(segment, 2));
             let (mut messages, mut honest) = (node(member), node(other));
             join(segment, 1);
             let mut ring = Producer::of(segment, &layout, 1, 0).expect("a ring");
+            messages.expose(memory(64), Rights::all(), 0).expect("a free place");
             let waiting = messages.start_receive(memory(50), Some(1), Some(77)).expect("records are free");
             let towards = messages.start_send(pattern(30_000, 6), 1, 1, Mode::Standard).expect("it lives");
             for (what, number, mut bytes, checks) in all {

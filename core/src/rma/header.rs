@@ -236,7 +236,7 @@ impl RmaHeader {
         let shown = head.get(..length)?;
         let payload = bytes.checked_sub(length as u32)?;
         let mut wire = Wire::new_zeroed();
-        wire.as_mut_bytes().get_mut(..length)?.copy_from_slice(shown);
+        wire.as_mut_bytes().iter_mut().zip(shown).for_each(|(into, byte)| *into = *byte);
         let is_answer = wire.kind >= kind::VALUE;
         let retry = !is_answer && wire.form & RETRY != 0;
         let form = if is_answer { wire.form } else { wire.form & !RETRY };

@@ -4,7 +4,7 @@
 //!
 //! - [`member`]: the rank slot, the heartbeat, the other ranks.
 //! - [`group`]: barrier, broadcast, allreduce.
-//! - [`messages`]: messages with processes and nodes, with the matching rules of processes.
+//! - [`messages`]: messages with processes and nodes, with the matching rules of processes; memory that others access.
 //! - [`raw_ring`]: unmatched messages over the rings between two ranks.
 //! - [`self_check`]: programs that check themselves, which the proofs run on processes and nodes.
 #![no_std]

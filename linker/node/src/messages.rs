@@ -9,7 +9,8 @@
 //!
 //! No other rank reads a node's memory, and a node reads no memory of processes: a message that is too long for a ring
 //! is sent in fragments into granted memory. A message in its sender's part of the segment (`World::allocate`) is
-//! copied from there.
+//! copied from there. With the feature `remote-access` a node can expose memory, which others access by requests in the
+//! rings; they are executed and answered while anything waits or `poll` is called.
 //!
 //! # Bounds
 //! [`MessageStorage`] bounds requests and queued headers. The unexpected messages of one peer are bounded as in every
@@ -24,6 +25,8 @@
 mod channel;
 mod memory;
 mod receive;
+#[cfg_attr(not(feature = "remote-access"), path = "messages/remote_access_absent.rs")]
+pub mod remote_access;
 mod rings;
 mod storage;
 
@@ -42,6 +45,7 @@ use crate::member::Member;
 pub use channel::Channel;
 use memory::{CallerBuffer, Memory, RequestBuffer, RequestState, Requests};
 pub use memory::{Completed, Request};
+use remote_access::RemoteAccess;
 use rings::{RingTransport, Rings};
 use storage::Records;
 pub use storage::{MessageStorage, SLOT, StorageSlices};
@@ -99,6 +103,7 @@ pub struct Messages<'a> {
     messenger: Messenger<Records<'a>>,
     rings: Rings<'a>,
     memory: Memory<'a>,
+    remote: RemoteAccess<'a>,
     rounds: u32,
     /// Why the latest rank ended.
     latest: MessageError,
@@ -128,9 +133,11 @@ impl<'a> Messages<'a> {
             outboxes: [storage.outbox, &mut []],
         };
         let [outgoing, incoming] = storage.fragments;
+        let rings = Rings { member, channels, outgoing, incoming, broken: None };
         Some(Self {
             messenger: Messenger::new(config(&member, sitter.incarnation), pools)?,
-            rings: Rings { member, channels, outgoing, incoming, broken: None },
+            remote: RemoteAccess::new(storage.access, &rings, sitter.rank),
+            rings,
             memory: Memory {
                 requests: Requests(storage.requests),
                 shorts: storage.short_payloads,
@@ -273,7 +280,8 @@ impl<'a> Messages<'a> {
     pub fn leave(mut self, idle: &mut impl Idle) {
         for place in 0..self.rings.channels.len() {
             while let Some(channel) = self.rings.channels.get_mut(place).filter(|channel| channel.ended.is_none()) {
-                let is_said = self.messenger.is_flushed() && self.rings.outgoing.iter().all(Option::is_none);
+                let is_sent = self.messenger.is_flushed() && self.remote.is_flushed();
+                let is_said = is_sent && self.rings.outgoing.iter().all(Option::is_none);
                 if is_said && channel.send_bye() {
                     break;
                 }
@@ -467,6 +475,7 @@ impl<'a> Messages<'a> {
         let (mut transport, messenger) = self.transport(held);
         moved |= messenger.progress(&mut transport);
         moved |= transport.send_fragments(|token| messenger.handle_sent(token, Ok(())));
+        moved |= self.remote.progress(&mut self.rings);
         self.drain(held);
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(ROUNDS_PER_CHECK) {

@@ -2,3 +2,4 @@
 
 pub mod collectives;
 pub mod messages;
+pub mod remote_access;

@@ -2,6 +2,7 @@
 
 mod fault_injection;
 mod messages;
+mod remote_access;
 
 use unisono_node::group::{Group, GroupError};
 use unisono_node::member::Member;
@@ -57,6 +58,12 @@ pub(crate) fn run(member: &Member<'static>, arguments: CommandLine) -> Result<()
             let (began, bursts) = (clock::ticks(), arguments.number("bursts").unwrap_or(100));
             let come = messages::exchange(member, bursts, || {})?;
             say!("{come} messages, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
+            Ok(())
+        }
+        Some("remote-access") => {
+            let began = clock::ticks();
+            let counted = remote_access::serve(member, rounds)?;
+            say!("{counted} updates, {} us", clock::nanoseconds(clock::ticks().wrapping_sub(began)).wrapping_div(1000));
             Ok(())
         }
         Some("barriers") => barriers(member, rounds),

@@ -1,5 +1,6 @@
 //! Bar 1 of bare metal: barrier, broadcast and allreduce among two Linux processes and one image without an operating
-//! system, over the segment that they share; messages of all lengths among the three, matched as between processes; a
+//! system, over the segment that they share; messages of all lengths among the three, matched as between processes;
+//! reads, writes and updates of the image's memory by the processes, and refusals of wrong keys; a
 //! barrier of one process and one image against a round trip over their rings.
 //!
 //! `cargo build --release && cargo run --release -p unisono-tests --bin bare_metal`. Requirements: docs/bare-metal.md.
@@ -12,13 +13,16 @@ use std::time::Instant;
 
 use clap::Parser;
 use unisono::collective::{CollectiveError, SystemOperation};
-use unisono::{Rank, World};
+use unisono::zerocopy::FromBytes;
+use unisono::{RKey, Rank, RemoteRegion, Tag, WindowError, World};
 use unisono_launcher::{BareMetalRanks, proxy::EXIT_SUCCESS};
 use unisono_node::group::Group;
 use unisono_node::member::Member;
+use unisono_node::messages::remote_access::KEY_BYTES;
 use unisono_node::raw_ring::RawRing;
 use unisono_node::self_check::collectives;
 use unisono_node::self_check::messages::BURST;
+use unisono_node::self_check::remote_access;
 use unisono_shmem::host::file::{Mapping, SegmentFile};
 use unisono_shmem::layout::{SegmentLayout, SegmentSizes, WaitMode};
 use unisono_shmem::rank_slot::Occupant;
@@ -41,6 +45,9 @@ struct Options {
     /// Bursts of messages: 96 each.
     #[arg(long, default_value_t = 1600)]
     bursts: u32,
+    /// Rounds of accesses to the memory of the image.
+    #[arg(long, default_value_t = 1000)]
+    accesses: u32,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
     let outcome = build(1).and_then(|machine| {
         together(&machine, options.rounds, &mut report)?;
         run_message_exchange(&machine, options.bursts, &mut report)?;
+        access_memory(&machine, options.accesses, &mut report)?;
         alone(&machine, &mut report)
     });
     match outcome {
@@ -97,6 +105,16 @@ fn run_message_exchange(machine: &BareMetalRanks, bursts: u32, report: &mut Repo
     Ok(())
 }
 
+/// Two processes, which access memory of a node.
+fn access_memory(machine: &BareMetalRanks, rounds: u32, report: &mut Report) -> Result<(), String> {
+    let Outcome { right, came, microseconds } = run(machine, "remote-access", "rounds", rounds)?;
+    let (of, rounds) = ("2 processes, memory of 1 node", f64::from(rounds));
+    report.figure("rounds_right", of, right / 2.0, "rounds", Limit::Least(rounds));
+    report.figure("updates", of, came, "updates", Limit::Least(2.0 * rounds));
+    report.figure("round", "put of 30 KB, flush, get, fetch-and-add", microseconds / rounds, "us", Limit::None);
+    Ok(())
+}
+
 /// Results of the ranks of a job.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
@@ -120,7 +138,7 @@ fn run(machine: &BareMetalRanks, program: &str, unit: &str, count: u32) -> Resul
         let number = |text: &str| text.parse().unwrap_or(f64::NAN);
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["right", count] => outcome.right += number(count),
-            [count, "rounds," | "messages,", microseconds, "us"] => {
+            [count, "rounds," | "messages," | "updates,", microseconds, "us"] => {
                 (outcome.came, outcome.microseconds) = (number(count), number(microseconds));
             }
             _ => return Err(format!("unexpected output of a rank: {line:?}")),
@@ -133,10 +151,13 @@ fn run(machine: &BareMetalRanks, program: &str, unit: &str, count: u32) -> Resul
 
 /// A rank that has an operating system.
 fn member(options: &Options) -> ExitCode {
-    let of_messages = options.words.iter().any(|word| word == "program=messages");
+    let program = options.words.iter().find_map(|word| word.strip_prefix("program=")).unwrap_or_default();
     match World::join().map_err(|error| error.to_string()).and_then(|world| {
-        let right =
-            if of_messages { exchange_messages(&world, options.bursts)? } else { collectives(&world, options.rounds)? };
+        let right = match program {
+            "messages" => exchange_messages(&world, options.bursts)?,
+            "remote-access" => access(&world, options.rounds)?,
+            _ => collectives(&world, options.rounds)?,
+        };
         println!("right {right}");
         world.finish().map_err(|error| error.to_string())
     }) {
@@ -158,6 +179,59 @@ fn exchange_messages(world: &World, bursts: u32) -> Result<u32, String> {
         world.barrier().map_err(|error| format!("burst {burst}: {error}"))?;
     }
     Ok(come)
+}
+
+/// Writes, reads and updates memory of the last rank, a node; then under wrong keys, and after it was revoked.
+fn access(world: &World, rounds: u32) -> Result<u32, String> {
+    let (rank, node, tag) = (world.rank().0, Rank(world.size() - 1), Tag(remote_access::TAG));
+    let mut key = [0; KEY_BYTES];
+    world.receive_into(&mut key[..], node, tag).map_err(|error| error.to_string())?;
+    let import = |key: &[u8]| {
+        let key = RKey::read_from_bytes(key).map_err(|_| "another length")?;
+        world.import_region(&key).map_err(|error| format!("the key: {error}"))
+    };
+    let there = import(&key)?;
+    let mut found = vec![0_u8; remote_access::SLOT];
+    for round in 0..rounds {
+        let failed = |error: WindowError| format!("round {round}: {error}");
+        let (bytes, at): (Vec<u8>, _) =
+            (remote_access::pattern(rank, round).collect(), remote_access::slot(rank).start);
+        there.put(&bytes, at).map_err(failed)?;
+        there.flush().map_err(failed)?;
+        there.get(&mut found, at).map_err(failed)?;
+        if found != bytes {
+            return Err(format!("round {round}: another write is read"));
+        }
+        there.fetch_and_op(1_u64, 0, SystemOperation::sum()).map_err(failed)?;
+    }
+    let expect = |found: Result<(), WindowError>, wanted: WindowError, what: &str| {
+        if found == Err(wanted) { Ok(()) } else { Err(format!("{what}: {found:?} instead of {wanted:?}")) }
+    };
+    let refusing = |there: &RemoteRegion, wanted: WindowError, what: &str| {
+        expect(there.put(&[7_u8], 1).and_then(|()| there.flush()), wanted, what)?;
+        expect(there.get(&mut [7_u8], 1), wanted, what)?;
+        expect(there.fetch_and_op(7_u64, 0, SystemOperation::sum()).map(|_| ()), wanted, what)
+    };
+    for bit in 0..64 {
+        let mut forged = key;
+        forged[bit / 8] ^= 1 << (bit % 8);
+        refusing(&import(&forged)?, WindowError::Revoked(node), "a wrong key")?;
+    }
+    // Of another length: the node checks the bounds.
+    let mut longer = key;
+    longer[8..16].fill(0x7f);
+    let longer = import(&longer)?;
+    let beyond = longer.put(&[7_u8; 2], remote_access::MEMORY - 1).and_then(|()| longer.flush());
+    expect(beyond, WindowError::OutOfBounds(node), "a put across the end")?;
+    expect(longer.get(&mut [7_u8; 2], remote_access::MEMORY - 1), WindowError::OutOfBounds(node), "a get")?;
+    let updated = there.accumulate(&[7_u8; 3], 1, SystemOperation::sum()).and_then(|()| there.flush());
+    expect(updated, WindowError::Unsupported, "an update of several elements")?;
+    let done = || world.send(&[0_u8; 0], node, tag).map_err(|error| error.to_string());
+    done()?;
+    world.receive_into(&mut [0_u8; 0], node, tag).map_err(|error| error.to_string())?;
+    refusing(&there, WindowError::Revoked(node), "a revoked key")?;
+    done()?;
+    Ok(rounds)
 }
 
 fn collectives(world: &World, rounds: u32) -> Result<u32, String> {

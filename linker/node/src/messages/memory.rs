@@ -174,8 +174,7 @@ impl Memory<'_> {
         let stores = if from.region == SHORTS { self.shorts.as_flattened() } else { self.slots.as_flattened() };
         let stored = stores.get(bytes_of(from)?)?;
         let room = self.requests.receive_buffer(request_of(into.region)?, held)?;
-        let bytes = stored.len().min(room.len());
-        room.get_mut(..bytes)?.copy_from_slice(stored.get(..bytes)?);
+        room.iter_mut().zip(stored).for_each(|(into, byte)| *into = *byte);
         Some(())
     }
 }
@@ -189,6 +188,6 @@ fn request_of(region: Region) -> Option<Request> {
     Some(Request { index: region.index().checked_sub(FIRST_REQUEST)?, generation: region.generation() })
 }
 
-fn bytes_of(span: Span) -> Option<core::ops::Range<usize>> {
+pub(super) fn bytes_of(span: Span) -> Option<core::ops::Range<usize>> {
     Some(span.offset..span.offset.checked_add(usize::try_from(span.bytes).ok()?)?)
 }

@@ -5,7 +5,8 @@ use unisono_core::message::point_to_point::MessageHeader;
 use unisono_core::message::{Context, Tag};
 use unisono_core::messenger::{Payload, SendFailure};
 use unisono_shmem::am_header::{
-    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, STEP, split_immediate,
+    ABORT, BYE, EAGER, EAGER_IN_CONTEXT, EAGER_WITH_HEADER, FRAGMENT, HEADER, HELLO, KIND, REMOTE_ACCESS, STEP,
+    split_immediate,
 };
 use unisono_shmem::ring::Entry;
 
@@ -60,6 +61,7 @@ impl Messages<'_> {
             HELLO | STEP => return Some(NoteOutcome::Handled),
             BYE => return Some(NoteOutcome::Ended(MessageError::PeerFinished(from))),
             ABORT => return Some(NoteOutcome::Ended(MessageError::Failed(from))),
+            REMOTE_ACCESS => return self.remote.handle(peer, entry.payload).map(|()| NoteOutcome::Handled),
             FRAGMENT => {
                 let (to, last) = self.rings.place_fragment(peer, number, entry.payload.bytes())?;
                 self.transport(held).0.copy_in(entry.payload, to);
@@ -129,6 +131,7 @@ impl Messages<'_> {
         channel.ended = Some(error);
         self.latest = error;
         let (peer, has_failed) = (PeerId(rank), !matches!(error, MessageError::PeerFinished(_)));
+        self.remote.disconnect(peer);
         let messenger = &mut self.messenger;
         self.rings.drop_fragments(peer, |token| messenger.handle_sent(token, Err(SendFailure::PeerGone)));
         let (mut transport, messenger) = self.transport(held);

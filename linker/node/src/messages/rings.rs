@@ -46,13 +46,13 @@ impl<'a> Rings<'a> {
         self.channels.get(usize::try_from(rank).ok()?)
     }
 
-    fn live(&mut self, peer: PeerId) -> Result<&mut Channel<'a>, TransportError> {
+    pub(super) fn live(&mut self, peer: PeerId) -> Result<&mut Channel<'a>, TransportError> {
         let channel = usize::try_from(peer.0).ok().and_then(|peer| self.channels.get_mut(peer));
         channel.filter(|channel| channel.ended.is_none()).ok_or(TransportError::PeerGone)
     }
 
     /// The error of an entry that was not put.
-    fn refuse(&mut self, to: PeerId, error: PutError) -> TransportError {
+    pub(super) fn refuse(&mut self, to: PeerId, error: PutError) -> TransportError {
         match error {
             PutError::Full => TransportError::Full,
             PutError::Corrupted | PutError::TooLong => {

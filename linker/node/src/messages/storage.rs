@@ -11,6 +11,7 @@ use unisono_shmem::am_header::SHORT_BYTES;
 
 use super::Channel;
 use super::memory::Record;
+use super::remote_access::{AccessSlices, AccessStorage};
 use super::rings::Fragments;
 
 /// Bytes of a slot, for an eager message that is longer than short and waits for its receive.
@@ -59,6 +60,7 @@ pub struct StorageSlices<'a> {
     pub(super) receive_ops: &'a mut [ReceiveOp],
     pub(super) outbox: &'a mut [QueuedMessage],
     pub(super) fragments: [&'a mut [Option<Fragments>]; 2],
+    pub(super) access: AccessSlices<'a>,
 }
 
 /// Memory for the messages of a node: for `RANKS` ranks at most, the node included; `MESSAGES` unexpected ones, at
@@ -83,6 +85,7 @@ pub struct MessageStorage<'a, const RANKS: usize, const MESSAGES: usize, const R
     receive_ops: Vec<ReceiveOp, REQUESTS>,
     outbox: Vec<QueuedMessage, QUEUE>,
     fragments: [Vec<Option<Fragments>, REQUESTS>; 2],
+    access: AccessStorage<'a, RANKS>,
 }
 
 impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLOTS: usize>
@@ -107,6 +110,7 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             receive_ops: Vec::new(),
             outbox: Vec::new(),
             fragments: [Vec::new(), Vec::new()],
+            access: AccessStorage::new(),
         }
     }
 
@@ -128,6 +132,7 @@ impl<'a, const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const
             receive_ops: fill(&mut self.receive_ops, || ReceiveOp::FREE),
             outbox: fill(&mut self.outbox, || QueuedMessage::FREE),
             fragments: self.fragments.each_mut().map(|each| fill(each, || None)),
+            access: self.access.slices(),
         }
     }
 }
@@ -141,7 +146,7 @@ impl<const RANKS: usize, const MESSAGES: usize, const REQUESTS: usize, const SLO
 }
 
 /// Fills a pool in place: an array would be built on the stack.
-fn fill<T, const COUNT: usize>(pool: &mut Vec<T, COUNT>, unused: impl Fn() -> T) -> &mut [T] {
+pub(super) fn fill<T, const COUNT: usize>(pool: &mut Vec<T, COUNT>, unused: impl Fn() -> T) -> &mut [T] {
     while !pool.is_full() {
         let _ = pool.push(unused());
     }
