@@ -5,10 +5,12 @@
 //! rank owns one machine; one collective at a time is in progress in it.
 
 mod buffer;
+mod lane;
 mod machine;
 mod spec;
 pub mod token_tree;
 
 pub use buffer::{DataExecutor, Piece, Place};
+pub use lane::{Lane, Turn};
 pub use machine::{CollectiveMachine, Failure, FailureCause, Poll};
 pub use spec::{CollectiveKind, CollectiveSpec, Order, type_code};

@@ -185,6 +185,31 @@ pub enum StepOperation {
         /// The side of `from`.
         fold: Fold,
     },
+    /// A collective of the ranks of this rank's innermost group, by other means than messages: all of them execute their
+    /// steps of this kind in the same order, that of their numbers ([`Lane`](crate::collective::Lane)).
+    Group(GroupStep),
+}
+
+/// This rank's part in a collective of its innermost group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GroupStep {
+    /// Barrier, broadcast, reduce, gather or scatter.
+    pub collective: CollectiveKind,
+    /// The number of the group.
+    pub group: u32,
+    /// Its ranks,
+    pub members: u32,
+    /// this rank's number among them,
+    pub number: u32,
+    /// and the root's.
+    pub root: u32,
+    /// As [`CollectiveSpec::in_place`](crate::collective::CollectiveSpec::in_place); the same on all of them.
+    pub in_place: bool,
+    /// What this rank contributes; no block: nothing.
+    pub from: BlockSpan,
+    /// Where its result goes; no block: nowhere. In place it overlays what the rank contributes, or is a part of it, or
+    /// the other way round. A broadcast has one of the two.
+    pub into: BlockSpan,
 }
 
 impl StepOperation {
@@ -195,6 +220,19 @@ impl StepOperation {
             | Self::Receive { into: span, .. }
             | Self::Copy { into: span, .. }
             | Self::Reduce { into: span, .. } => span.blocks.len(),
+            Self::Group(GroupStep { from, into, .. }) if into.blocks.is_empty() => from.blocks.len(),
+            Self::Group(GroupStep { into, .. }) => into.blocks.len(),
+        }
+    }
+
+    /// What it reads and what it writes.
+    pub(crate) const fn spans(&self) -> (Option<BlockSpan>, Option<BlockSpan>) {
+        match *self {
+            Self::Send { from, .. } => (Some(from), None),
+            Self::Receive { into, .. } => (None, Some(into)),
+            Self::Copy { from, into } | Self::Group(GroupStep { from, into, .. }) => (Some(from), Some(into)),
+            // Its other operand is the result.
+            Self::Reduce { from, into, .. } => (Some(from), Some(into)),
         }
     }
 
@@ -214,7 +252,16 @@ impl StepOperation {
             Self::Reduce { from, into, fold } => {
                 Self::Reduce { from: at(from, segment), into: at(into, segment), fold }
             }
+            Self::Group(step) => Self::Group(step.placed(segment)),
         }
+    }
+}
+
+impl GroupStep {
+    /// The same step for another segment.
+    const fn placed(self, segment: u32) -> Self {
+        let (from, into) = (BlockSpan { segment, ..self.from }, BlockSpan { segment, ..self.into });
+        Self { from, into, ..self }
     }
 }
 

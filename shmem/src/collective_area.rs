@@ -111,6 +111,13 @@ impl CollectiveAreas {
         Self::from(layout, at, layout.sizes().collective_area as usize)
     }
 
+    /// Those of these node ranks, in the order of their group. `None`: there is no such rank.
+    #[cfg(feature = "std")]
+    pub fn of_ranks(layout: &SegmentLayout, ranks: &[u32]) -> Option<Self> {
+        let members = Members::of(layout.sizes().ranks, ranks)?;
+        Some(Self { ranks: u32::try_from(ranks.len()).ok()?, members, ..Self::of(layout) })
+    }
+
     /// The areas of these node ranks in a communicator slot, in the order of their group. `None`: there is no such slot
     /// or rank.
     #[cfg(feature = "std")]

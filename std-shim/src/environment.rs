@@ -17,7 +17,7 @@ pub mod tuning;
 
 pub use acks::{AcksChoice, AcksChoiceError};
 pub use choice::{
-    ChoiceError, DeviceChoice, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
+    ChoiceError, DeviceChoice, GroupMeans, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
     QueuesChoice, SubgroupRule, Switch,
 };
 pub use duration::{
@@ -26,7 +26,7 @@ pub use duration::{
 };
 pub use eager_pool::{EagerPool, EagerPoolError};
 pub use groups::{GroupsChoice, GroupsChoiceError};
-pub use hierarchy::{HierarchyChoice, HierarchyError, Nested, RankLocation, Subgroups};
+pub use hierarchy::{HierarchyChoice, HierarchyError, Nested, RankLocation, SubgroupChoice, Subgroups};
 pub use link_speed::{LinkSpeed, LinkSpeedError};
 pub use location::{Location, LocationError, UnitCounts, own_location};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};

@@ -199,9 +199,9 @@ impl Node {
         let liveness = LivenessLocks::new(file);
         let (mapping, layout) = Mapping::open(liveness.file())?;
         // SAFETY: the node is the only user of the mapping in this process, and gives the segment to this crate alone,
-        // or to those who keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup` and `ShmTransport`
-        // take this rank's ends and parts, once each, under the lock of the World; its pool, which `Buffer`s refer to,
-        // no cells are made of.
+        // or to those who keep the same promise (`raw_segment`). Of this crate, `IntraNodeGroup`, or in its place
+        // `GroupLane`, and `ShmTransport` take this rank's ends and parts, once each, under the lock of the World; its
+        // pool, which `Buffer`s refer to, no cells are made of.
         let segment = unsafe { mapping.segment() };
         let slots = layout.sizes().ranks;
         let local = ranks.iter().position(|one| *one == rank).and_then(|local| u32::try_from(local).ok());

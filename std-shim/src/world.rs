@@ -343,6 +343,9 @@ impl World {
             world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
+        if on_node.is_none() {
+            process.open_lane(WORLD, None);
+        }
         let users = UserThreads::default();
         process.blocked = BlockedReports::new(transport, users.clone());
         let shared = Arc::new(SharedProcess::new(process, users, bells, oversubscribed && size > 1));

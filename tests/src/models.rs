@@ -10,6 +10,7 @@ pub mod clock;
 pub mod collective;
 pub mod congestion;
 pub mod group_pool;
+pub mod lane;
 pub mod message;
 pub mod messenger;
 pub mod multicast;

@@ -211,6 +211,6 @@ const fn partner(operation: &StepOperation) -> Option<Rank> {
     match operation {
         StepOperation::Send { to, .. } => Some(*to),
         StepOperation::Receive { of, .. } => Some(*of),
-        StepOperation::Copy { .. } | StepOperation::Reduce { .. } => None,
+        StepOperation::Copy { .. } | StepOperation::Reduce { .. } | StepOperation::Group(_) => None,
     }
 }

@@ -221,6 +221,16 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         (0..self.members(top)).map(move |number| self.member(top, number, root))
     }
 
+    /// The ranks of a rank's innermost group, in the order of their numbers there.
+    pub fn innermost_group(&self, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
+        let group = self.locate(rank).map(|at| self.subgroup(0, &at));
+        let positions = group.map_or(0..0, |group| {
+            let first = self.start(group, 0);
+            first..first.wrapping_add(self.members(group))
+        });
+        positions.map(|position| self.rank_at(position))
+    }
+
     /// The fewest ranks of a group of the last level, if the ranks of every group are adjacent and there are several groups;
     /// else 1.
     pub fn per_host(&self) -> u16 {

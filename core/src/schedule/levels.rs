@@ -9,11 +9,15 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
+//! Where the ranks of an innermost group have other means than messages, such as shared memory, its stages are
+//! [`GroupStep`](super::GroupStep)s instead: the schedules of the other groups do not change.
+//!
 //! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are
 //! contiguous. If that is not the order of ranks, some leaders collect blocks in scratch and sort them.
 
 mod build;
 mod conflict;
+mod grouped;
 mod stage;
 
 use super::hierarchy::GROUPINGS;
@@ -39,6 +43,8 @@ pub struct LowerTrees {
 pub struct HierarchicalPlan<T> {
     spec: Spec,
     place: Placement<T>,
+    /// Whether the ranks of this rank's innermost group execute their collectives by other means than messages.
+    allows_group_steps: bool,
     parts: [Option<Part>; PARTS],
     blocks: u32,
     scratch: u32,
@@ -73,6 +79,11 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// The number of scratch blocks, as [`Plan::scratch_blocks`](super::Plan::scratch_blocks).
     pub const fn scratch_blocks(&self) -> u32 {
         self.scratch
+    }
+
+    /// Whether this rank has [`GroupStep`](super::GroupStep)s.
+    pub fn has_group_steps(&self) -> bool {
+        self.parts.iter().flatten().any(|part| matches!(part, Part::Group(_)))
     }
 
     /// Whether the leaders of the last level execute step `i` among themselves: a broadcast among them by other means

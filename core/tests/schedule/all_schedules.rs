@@ -30,6 +30,7 @@ fn spans(operation: &mut StepOperation) -> Vec<&mut BlockSpan> {
     match operation {
         StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. } => vec![span],
         StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => vec![from, into],
+        StepOperation::Group(_) => unreachable!("a flat schedule"),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::group::{Group, calls};
 use crate::verify::run_until;
 use unisono_core::collective::CollectiveKind;
-use unisono_core::schedule::{Algorithm, BlockBuffer, Spec, Step, StepOperation};
+use unisono_core::schedule::{Algorithm, BlockBuffer, GroupStep, Spec, Step, StepOperation};
 
 /// Messages and blocks that others send to `rank` while it does nothing.
 fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
@@ -15,7 +15,9 @@ fn arrive_before(group: &Group, rank: usize) -> (u32, u32) {
 pub(crate) fn scratch(steps: &[Step]) -> u32 {
     let spans = steps.iter().flat_map(|step| match step.operation {
         StepOperation::Send { from: span, .. } | StepOperation::Receive { into: span, .. } => [span, span],
-        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => [from, into],
+        StepOperation::Copy { from, into }
+        | StepOperation::Reduce { from, into, .. }
+        | StepOperation::Group(GroupStep { from, into, .. }) => [from, into],
     });
     let blocks = spans.filter(|span| span.buffer == BlockBuffer::Scratch).flat_map(|span| span.blocks.iter());
     blocks.max().map_or(0, |last| last + 1)

@@ -128,6 +128,7 @@ fn run(group: &Group, memories: &mut [Memory<'_>]) {
                             memory.place(&into).copy_from_slice(&bytes);
                         }
                     }
+                    StepOperation::Group(_) => unreachable!("a flat schedule"),
                     StepOperation::Reduce { from, into, fold } => {
                         for (from, into) in memory.layout.pairs(from, into) {
                             let from = memory.place(&from).to_vec();

@@ -140,6 +140,7 @@ pub(crate) fn run(group: &Group, bytes: u64, machine: Machine<'_>) -> u64 {
                     }
                     StepOperation::Reduce { .. } => clock.jobs[rank].push_back(Job::Reduce { step, bytes }),
                     StepOperation::Copy { .. } => executor.handle_done(step),
+                    StepOperation::Group(_) => unreachable!("groups use messages"),
                 }
             }
             clock.begin(rank);

@@ -2,7 +2,7 @@
 //! concurrent step writes.
 
 use crate::memory::Buffers;
-use unisono_core::schedule::{BlockSpan, Step, StepOperation};
+use unisono_core::schedule::{BlockSpan, GroupStep, Step, StepOperation};
 
 /// For each step, which of the 64 before it are complete whenever it begins: bit b stands for step i − 1 − b. Older
 /// ones are complete.
@@ -78,7 +78,9 @@ fn touched(buffers: &Buffers, operation: &StepOperation) -> Result<Touched, Stri
             add(&mut writes, buffers, *into)?;
             into.segment
         }
-        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => {
+        StepOperation::Copy { from, into }
+        | StepOperation::Reduce { from, into, .. }
+        | StepOperation::Group(GroupStep { from, into, .. }) => {
             if from.segment != into.segment {
                 return Err(format!("from one segment into another: {operation:?}"));
             }
@@ -88,8 +90,10 @@ fn touched(buffers: &Buffers, operation: &StepOperation) -> Result<Touched, Stri
         }
     };
     let mut overlays = Cells::default();
-    if let StepOperation::Receive { into, .. } | StepOperation::Copy { into, .. } | StepOperation::Reduce { into, .. } =
-        operation
+    if let StepOperation::Receive { into, .. }
+    | StepOperation::Copy { into, .. }
+    | StepOperation::Reduce { into, .. }
+    | StepOperation::Group(GroupStep { into, .. }) = operation
     {
         buffers.overlaid(into.buffer).for_each(|cell| overlays.insert(cell));
     }

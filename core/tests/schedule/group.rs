@@ -65,9 +65,20 @@ impl Group {
         Ok(Self { call, extents: extents.collect(), may_vary, steps: steps.collect(), plans })
     }
 
-    /// Schedules over subgroups.
-    pub(crate) fn nested(call: Spec, lower: LowerTrees, groups: Hierarchy<&[u32]>) -> Result<Self, Unsupported> {
-        let new = |rank: u32, varying| HierarchicalPlan::new(Spec { rank: Rank(rank), varying, ..call }, lower, groups);
+    /// Schedules over subgroups; `has_group_steps` says of each rank whether its innermost group has steps of its own.
+    pub(crate) fn nested(
+        call: Spec,
+        lower: LowerTrees,
+        groups: Hierarchy<&[u32]>,
+        has_group_steps: impl Fn(u32) -> bool,
+    ) -> Result<Self, Unsupported> {
+        let new = |rank: u32, varying| {
+            let spec = Spec { rank: Rank(rank), varying, ..call };
+            match has_group_steps(rank) {
+                true => HierarchicalPlan::with_group_steps(spec, lower, groups),
+                false => HierarchicalPlan::new(spec, lower, groups),
+            }
+        };
         let plans: Vec<_> = (0..call.size).map(|rank| new(rank, call.varying)).collect();
         assert!(plans.iter().all(|plan| plan.as_ref().err() == plans[0].as_ref().err()), "{call:?} {groups:?}");
         let plans: Vec<_> = plans.into_iter().collect::<Result<_, _>>()?;

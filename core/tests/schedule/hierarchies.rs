@@ -98,15 +98,26 @@ fn draw(random: &mut Random, size: usize) -> Levels {
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
     let mut table = Vec::new();
     let groups = levels.hierarchy_in(&mut table);
-    let group = Group::nested(call, lower, groups)?;
-    verify(&group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
+    check_group(levels, &Group::nested(call, lower, groups, |_| false)?, lower, seed);
+    if call.can_have_group_steps() {
+        // All groups, or two of three.
+        let Levels(groupings) = levels;
+        let has_steps =
+            |rank: u32| !seed.is_multiple_of(2) || !(u64::from(groupings[0][rank as usize]) + seed).is_multiple_of(3);
+        check_group(levels, &Group::nested(call, lower, groups, has_steps)?, lower, seed);
+    }
+    Ok(())
+}
+
+fn check_group(levels: &Levels, group: &Group, lower: LowerTrees, seed: u64) {
+    let call = group.call;
+    verify(group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
     for (extent, steps) in group.extents.iter().zip(&group.steps) {
         let used = scratch(steps);
         assert!(used <= extent.scratch, "{levels:?} {call:?}: {used} blocks of scratch, not {}", extent.scratch);
     }
     let sends = if seed.is_multiple_of(2) { Sends::Taken } else { Sends::Buffered };
-    ends(&group, sends, seed).unwrap_or_else(|why| panic!("{levels:?} {call:?} {lower:?}: {why}"));
-    Ok(())
+    ends(group, sends, seed).unwrap_or_else(|why| panic!("{levels:?} {call:?} {lower:?}: {why}"));
 }
 
 fn kinds() -> impl Iterator<Item = (CollectiveKind, Algorithm)> {
@@ -326,7 +337,7 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
         run(group, bytes.div_ceil(cut).div_ceil(segments as usize) as u64, machine)
     };
     let nested = choose(&groups.leaders(&plan), groups.leaders_vary(kind), far);
-    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups).ok()?;
+    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups, |_| false).ok()?;
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
     let pays = groups.pays(&plan, LOWER, &NEAR, far);

@@ -12,6 +12,7 @@ mod clock;
 mod dependencies;
 mod failures;
 mod group;
+mod group_steps;
 mod hierarchies;
 mod hockney;
 mod memory;

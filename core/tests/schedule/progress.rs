@@ -1,6 +1,7 @@
 //! Execution in random order, as dependencies and messages allow: every collective completes, with the same result.
 
 use crate::group::{Group, Listed, calls};
+use crate::group_steps::{GroupSteps, Part, execute};
 use crate::memory::{Combined, Memory, Value};
 use crate::verify::{After, result};
 use std::collections::HashMap;
@@ -33,13 +34,14 @@ pub(crate) enum Sends {
     Buffered,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Event {
     Begin(usize, usize),
     Finish(usize, usize),
     /// Sender, its step, receiver, its step.
     Meet(usize, usize, usize, usize),
     Deliver(usize, usize),
+    Group(Vec<Part>),
 }
 
 type Key = (u32, u32, u32);
@@ -54,6 +56,7 @@ struct World<'g> {
     sending: HashMap<Key, (usize, usize)>,
     receiving: HashMap<Key, (usize, usize)>,
     flying: HashMap<Key, Vec<Value>>,
+    group_steps: GroupSteps,
 }
 
 impl<'g> World<'g> {
@@ -69,6 +72,7 @@ impl<'g> World<'g> {
             sending: HashMap::new(),
             receiving: HashMap::new(),
             flying: HashMap::new(),
+            group_steps: GroupSteps::new(group.steps.iter().map(Vec::as_slice)),
         };
         (0..size).for_each(|rank| world.look(rank));
         world
@@ -117,7 +121,11 @@ impl<'g> World<'g> {
                         Sends::Buffered => {}
                     }
                 }
-                _ => self.events.push(Event::Finish(rank, i)),
+                StepOperation::Group(_) => {
+                    self.group_steps.begin(rank, i);
+                    self.events.extend(self.group_steps.next().map(Event::Group));
+                }
+                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => self.events.push(Event::Finish(rank, i)),
             },
             Event::Finish(rank, i) => {
                 match self.step(rank, i).operation {
@@ -135,9 +143,15 @@ impl<'g> World<'g> {
                             self.events.push(Event::Deliver(*receiver, *j));
                         }
                     }
-                    StepOperation::Receive { .. } => {}
+                    StepOperation::Receive { .. } | StepOperation::Group(_) => {}
                 }
                 self.finish(rank, i);
+            }
+            Event::Group(parts) => {
+                execute(&parts, &mut self.memories, &mut self.combined)?;
+                parts.iter().for_each(|(rank, i, _)| self.finish(*rank, *i));
+                // Their next ones may have been begun before.
+                self.events.extend(core::iter::from_fn(|| self.group_steps.next()).map(Event::Group));
             }
             Event::Meet(sender, i, receiver, j) => {
                 if let (StepOperation::Send { from, .. }, StepOperation::Receive { into, .. }) =

@@ -2,6 +2,7 @@
 
 use crate::dependencies::{is_before, no_race, promised};
 use crate::group::{Group, Listed};
+use crate::group_steps::{GroupSteps, execute};
 use crate::memory::{Combined, Memory, Value};
 use std::collections::HashMap;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Order, Poll};
@@ -113,6 +114,8 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
     let promised: Vec<Vec<u64>> = steps.iter().map(|s| if signals { promised(s) } else { Vec::new() }).collect();
     // The ranks known by each receive.
     let mut sent: Vec<Vec<(usize, Known)>> = vec![Vec::new(); size];
+    let mut group_steps = GroupSteps::new(steps.iter().copied());
+    let mut group_known: HashMap<(usize, usize), Known> = HashMap::new();
     let mut moved = true;
     while moved {
         moved = false;
@@ -131,10 +134,13 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                     },
                 };
                 let i = step.0 as usize;
+                let known_before = |sent: &[(usize, Known)]| {
+                    let before = sent.iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
+                    before.fold(1 << rank, |known, (_, more)| known | more)
+                };
                 match operation {
                     StepOperation::Send { to, key, from, .. } => {
-                        let before = sent[rank].iter().filter(|(j, _)| *j < i && is_before(&promised[rank], *j, i));
-                        let known = before.fold(1 << rank, |known, (_, more)| known | more);
+                        let known = known_before(&sent[rank]);
                         flying.insert((rank as u32, to.0, key), (memory.load(from)?, known));
                         let (messages, blocks) = &mut after.sent_to[to.0 as usize];
                         (*messages, *blocks) = (*messages + 1, *blocks + from.blocks.len());
@@ -156,10 +162,36 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                     StepOperation::Reduce { from, into, fold } => {
                         memory.reduce(&mut after.combined, from, into, fold)?
                     }
+                    StepOperation::Group(_) => {
+                        group_known.insert((rank, i), known_before(&sent[rank]));
+                        group_steps.begin(rank, i);
+                        continue;
+                    }
                 }
                 executor.handle_done(step);
                 moved = true;
             }
+        }
+        while let Some(parts) = group_steps.next() {
+            execute(&parts, &mut after.memories, &mut after.combined)?;
+            let (.., first) = parts[0];
+            let known = |rank: &usize, i: &usize| group_known.get(&(*rank, *i)).copied().unwrap_or(0);
+            let everybody = parts.iter().fold(0, |all, (rank, i, _)| all | known(rank, i));
+            let of_root =
+                parts.iter().find(|(.., step)| step.number == step.root).map_or(0, |(rank, i, _)| known(rank, i));
+            for (rank, i, step) in &parts {
+                let learned = match first.collective {
+                    CollectiveKind::Barrier => everybody,
+                    CollectiveKind::Reduce | CollectiveKind::Gather if step.number == step.root => everybody,
+                    CollectiveKind::Broadcast | CollectiveKind::Scatter => of_root,
+                    _ => 0,
+                };
+                if signals {
+                    sent[*rank].push((*i, learned));
+                }
+                executors[*rank].handle_done(StepId(*i as u32));
+            }
+            moved = true;
         }
     }
     for (rank, sent) in sent.iter().enumerate() {

@@ -182,6 +182,23 @@ impl<'a, O: ReductionOp, R: RemoteMemory> CollectiveBuffers<'a, O, R> {
         Self { segment, input: both, output: both, reduction, remote, lifetime: PhantomData }
     }
 
+    /// Buffers at these addresses, with their lengths; they may be one, or overlap.
+    ///
+    /// # Safety
+    /// As long as this value is used, both are valid for reads of their lengths, and the second for writes; nobody else
+    /// writes the first or accesses the second.
+    pub unsafe fn from_raw(
+        segment: Segment<'a>,
+        (input, inward): (NonNull<u8>, usize),
+        (output, outward): (NonNull<u8>, usize),
+        reduction: O,
+        remote: R,
+    ) -> Self {
+        let input = LocalBuffer { start: input, bytes: inward };
+        let output = LocalBuffer { start: output, bytes: outward };
+        Self { segment, input, output, reduction, remote, lifetime: PhantomData }
+    }
+
     fn of(&self, piece: Piece) -> Result<NonNull<u8>, DataError> {
         let LocalBuffer { start, bytes } = match piece.place {
             Place::Input => self.input,

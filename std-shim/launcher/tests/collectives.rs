@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Some("right") => everything_is_right(&world),
             Some("elements") => every_element_type_is_reduced(&world),
             Some("disagree") => disagree(&world),
+            Some("groups") => expect_group_means(&world),
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
             Some("memory") => lack_memory(&world),
@@ -77,16 +78,28 @@ fn processes_apart_compute_what_they_should() {
 
 /// Blocking, immediate and persistent collectives over nodes and simulated groups, of any sizes.
 fn subgroups_compute_what_all_ranks_do() {
-    let host = "-n 5 --nodes 2 --hierarchy host";
-    let sockets = "-n 8 --nodes 2 --sockets 2 --hierarchy host,socket";
+    let host = "-n 5 --nodes 2 --hierarchy host:slots";
+    let sockets = "-n 8 --nodes 2 --sockets 2 --hierarchy host,socket:slots";
     let caches = "-n 6 --nodes 2 --switches 2 --caches 2 --hierarchy switch,cache";
     let simulated = "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring";
     let five = "-n 8 --nodes 2 --switches 2 --sockets 2 --caches 2 --hierarchy switch,host,socket,numa,cache";
     let halves = "-n 9 --nodes 2 --hierarchy 8,4,2";
-    for options in [host, simulated, "-n 5 --device udp --hierarchy 2", sockets, caches, five, halves] {
+    for options in [
+        host,
+        "-n 5 --nodes 2 --hierarchy host",
+        simulated,
+        "-n 5 --device udp --hierarchy 2",
+        sockets,
+        caches,
+        five,
+        halves,
+    ] {
         for part in ["right", "immediate", "varying", "elements"] {
             expect(&run(options, part), 0, &[]);
         }
+    }
+    for (options, slots) in [(host, "slots"), (sockets, "slots"), ("-n 5 --nodes 2 --hierarchy host", "messages")] {
+        expect(&run(options, &format!("groups {slots}")), 0, &[]);
     }
     for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
         expect(&run(options, "reproducible"), 0, &[]);
@@ -122,6 +135,8 @@ fn a_function_panics() {
     for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
         expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
     }
+    // In the step of a group.
+    expect(&run("-n 4 --nodes 2 --hierarchy host:slots --on-death tell", "panic"), 0, &["caught"; 4]);
 }
 
 fn who_does_something_else_is_named() {
@@ -139,7 +154,7 @@ fn roots_that_go_round_are_told() {
 }
 
 fn who_takes_what_others_do_not_give_is_error() {
-    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2"] {
+    for options in ["-n 3", "-n 3 --device udp", "-n 4 --nodes 2", "-n 4 --nodes 2 --hierarchy host:slots"] {
         for misuse in 0..6 {
             for on in ["world", "room"] {
                 expect(&run(options, &format!("givers {misuse} {on}")), 0, &[]);
@@ -278,11 +293,12 @@ fn give_what_nobody_takes(world: &World) {
 }
 
 fn survivors_name_who_is_missing() {
-    for seed in 0..12_u64 {
+    for seed in 0..16_u64 {
         let started = Instant::now();
         // On two cores, two ranks spin, and five sleep.
-        let ranks = [2, 5][seed as usize % 2];
-        let means = ["--device shm", "--device udp", "--nodes 2"][seed as usize % 3];
+        let ranks = [2, 5][seed as usize / 4 % 2];
+        let means =
+            ["--device shm", "--device udp", "--nodes 2", "--nodes 2 --hierarchy host:slots"][seed as usize % 4];
         let named = vec!["named"; ranks - 1];
         expect(&run(&format!("-n {ranks} {means} --on-death tell"), &seed.to_string()), 137, &named);
         assert!(started.elapsed() < Duration::from_secs(20), "seed {seed}");
@@ -566,6 +582,27 @@ fn panic_in_a_function(world: &World) {
         _ => panic!("rank {own} got no error"),
     }
     println!("caught");
+}
+
+/// What the innermost groups of a World on two nodes, and of duplicates, exchange their parts by.
+fn expect_group_means(world: &World) {
+    let expected = env::args().nth(2).is_some_and(|means| means == "slots");
+    let duplicates: Vec<Communicator> = (0..3).map(|_| world.duplicate().expect("a duplicate")).collect();
+    for on in core::iter::once(&**world).chain(&duplicates) {
+        // Two are under way at a time, of which the groups of ranks execute the same one first.
+        let (mut words, mut sums, own) = (vec![0; world.size() as usize], [0; 2], [world.rank().0]);
+        on.scope(|scope| {
+            let words = scope.immediate_all_gather_into(&own, &mut words)?;
+            let sum = scope.immediate_all_reduce_into(&[1_u32, 2], &mut sums, SystemOperation::sum())?;
+            sum.wait()?;
+            words.wait()
+        })
+        .expect("words and sums");
+        assert_eq!(sums, [world.size(), 2 * world.size()]);
+        assert!(words.into_iter().eq(0..world.size()));
+        let record = on.last_collective().expect("an allreduce");
+        assert!(record.levels > 1 && record.has_group_slots == expected, "{record}");
+    }
 }
 
 fn disagree(world: &World) {

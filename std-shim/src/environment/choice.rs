@@ -89,6 +89,16 @@ words! {
 }
 
 words! {
+    /// How the ranks of an innermost subgroup exchange their parts of a composed collective.
+    GroupMeans, Messages {
+        /// By messages.
+        Messages = "messages",
+        /// In shared memory, whose slots are published and polled, if no innermost subgroup has ranks of several nodes.
+        Slots = "slots",
+    }
+}
+
+words! {
     /// How the work queues of an RDMA adapter are written.
     QueuesChoice, Auto {
         /// Directly where this library supports the adapter and the system maps its queues, else through libibverbs.

@@ -12,14 +12,23 @@ use unisono_bootstrap::PeerRecord;
 use unisono_core::ids::Rank;
 use unisono_core::schedule::Hierarchy;
 
-use super::choice::SubgroupRule;
+use super::choice::{GroupMeans, SubgroupRule};
 use super::location::Location;
 use super::tuning::table::digest;
 use super::tuning::{Carrier, Interconnect};
 
-/// The user's choice of subgroups. It must be equal on all ranks.
+/// The user's choice of subgroups, and of means within the innermost ones. It must be equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum HierarchyChoice {
+pub struct HierarchyChoice {
+    /// The subgroups.
+    pub groups: SubgroupChoice,
+    /// How the ranks of an innermost one exchange their parts.
+    pub innermost: GroupMeans,
+}
+
+/// The user's choice of subgroups.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SubgroupChoice {
     /// Flat schedules only.
     Off,
     /// The ranks of each node, for collectives and sizes for which that pays ([`Hierarchy::pays`]), unless ranks share
@@ -72,6 +81,9 @@ impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
 }
 
 impl HierarchyChoice {
+    /// No subgroups.
+    pub const OFF: Self = Self { groups: SubgroupChoice::Off, innermost: GroupMeans::Messages };
+
     /// Whether each rank must know the units of its processors.
     ///
     /// ```
@@ -82,7 +94,7 @@ impl HierarchyChoice {
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn needs_processors(self) -> bool {
-        matches!(self, Self::Units(rules) if rules.iter().any(SubgroupRule::is_of_processors))
+        matches!(self.groups, SubgroupChoice::Units(rules) if rules.iter().any(SubgroupRule::is_of_processors))
     }
 }
 
@@ -120,11 +132,42 @@ impl SubgroupRule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
-     host,socket; or up to five sizes of nested groups of consecutive ranks, such as 8,2"
+     host,socket; or up to five sizes of nested groups of consecutive ranks, such as 8,2; and after any but off \
+     :slots for shared memory within the innermost groups, or :messages"
 )]
 pub struct HierarchyError;
 
 impl FromStr for HierarchyChoice {
+    type Err = HierarchyError;
+
+    fn from_str(text: &str) -> Result<Self, HierarchyError> {
+        // Means may follow each rule; those of outer groups are messages.
+        let mut innermost = None;
+        let mut groups = Vec::new();
+        for part in text.split(',') {
+            if innermost == Some(GroupMeans::Slots) {
+                return Err(HierarchyError);
+            }
+            let (group, means) = part.split_once(':').map_or((part, None), |(group, means)| (group, Some(means)));
+            innermost = means.map(|means| means.parse().map_err(|_| HierarchyError)).transpose()?;
+            groups.push(group);
+        }
+        let groups: SubgroupChoice = groups.join(",").parse()?;
+        if groups == SubgroupChoice::Off && innermost.is_some() {
+            return Err(HierarchyError);
+        }
+        Ok(Self { groups, innermost: innermost.unwrap_or_default() })
+    }
+}
+
+impl fmt::Display for HierarchyChoice {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.groups.fmt(to)?;
+        if self.innermost == GroupMeans::default() { Ok(()) } else { write!(to, ":{}", self.innermost) }
+    }
+}
+
+impl FromStr for SubgroupChoice {
     type Err = HierarchyError;
 
     fn from_str(text: &str) -> Result<Self, HierarchyError> {
@@ -144,7 +187,7 @@ impl FromStr for HierarchyChoice {
     }
 }
 
-impl fmt::Display for HierarchyChoice {
+impl fmt::Display for SubgroupChoice {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => to.write_str("off"),
@@ -201,6 +244,7 @@ pub struct Subgroups {
     /// The fewest ranks of a host, if those of each are adjacent; else 1.
     per_host: u16,
     is_auto: bool,
+    innermost: GroupMeans,
     digest: u32,
 }
 
@@ -216,10 +260,10 @@ impl Subgroups {
     /// ```
     pub fn new(choice: HierarchyChoice, ranks: &[RankLocation]) -> Option<Self> {
         // The group of each rank, the outermost grouping first.
-        let mut groupings = match choice {
-            HierarchyChoice::Off => return None,
-            HierarchyChoice::Auto => vec![dividing(ranks, |at| SubgroupRule::Host.key(at))?],
-            HierarchyChoice::Units(rules) => {
+        let mut groupings = match choice.groups {
+            SubgroupChoice::Off => return None,
+            SubgroupChoice::Auto => vec![dividing(ranks, |at| SubgroupRule::Host.key(at))?],
+            SubgroupChoice::Units(rules) => {
                 let of =
                     |count| dividing(ranks, |at| rules.iter().take(count).map(|rule| rule.key(at)).collect::<Vec<_>>());
                 let mut groupings: Vec<_> = (1..=rules.iter().count()).filter_map(of).collect();
@@ -227,7 +271,7 @@ impl Subgroups {
                 groupings.dedup();
                 groupings
             }
-            HierarchyChoice::Simulated(sizes) => {
+            SubgroupChoice::Simulated(sizes) => {
                 let mut within: Vec<u32> = (0..).zip(ranks).map(|(rank, _)| rank).collect();
                 let mut of = |size: u32| {
                     let groups = within.iter().map(|rank| rank / size.max(1)).collect();
@@ -246,7 +290,14 @@ impl Subgroups {
         let hosts = hosts.and_then(|hosts| new(&[&hosts]));
         let per_host = hosts.map_or(1, |hosts| hosts.per_host());
         let digest = digest(&format_args!("{groupings:?}"), u64::from(u32::MAX)) as u32;
-        Some(Self { hierarchy, per_host, is_auto: choice == HierarchyChoice::Auto, digest })
+        let is_auto = choice.groups == SubgroupChoice::Auto;
+        let mut nodes = HashMap::new();
+        let share_nodes = ranks.iter().enumerate().all(|(rank, at)| {
+            let path: Vec<u32> = groupings.iter().filter_map(|groups| groups.get(rank).copied()).collect();
+            *nodes.entry(path).or_insert(at.node) == at.node
+        });
+        let innermost = if share_nodes { choice.innermost } else { GroupMeans::Messages };
+        Some(Self { hierarchy, per_host, is_auto, innermost, digest })
     }
 
     /// The nested groups.
@@ -285,6 +336,20 @@ impl Subgroups {
     /// ```
     pub const fn is_auto(&self) -> bool {
         self.is_auto
+    }
+
+    /// How the ranks of an innermost subgroup exchange their parts: in shared memory only if no innermost subgroup has
+    /// ranks of several nodes.
+    ///
+    /// ```
+    /// use unisono::environment::{GroupMeans, Subgroups};
+    ///
+    /// let groups = Subgroups::new("host:slots".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
+    /// assert_eq!(groups.innermost(), GroupMeans::Slots);
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
+    /// ```
+    pub const fn innermost(&self) -> GroupMeans {
+        self.innermost
     }
 
     /// The leaders of the last level, with this root.
@@ -348,11 +413,25 @@ mod tests {
             "8,4,2",
             "host,socket,cache",
             "switch,host,socket,numa,cache",
+            "auto:slots",
+            "host,cache:slots",
+            "8,2:slots",
         ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
+        for (long, short) in
+            [("switch:messages,host:slots", "switch,host:slots"), ("auto:messages", "auto"), ("4:messages", "4")]
+        {
+            assert_eq!(long.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(short));
+        }
         for text in [
             "",
+            "off:messages",
+            "host:slots,cache",
+            "host:slots,cache:slots",
+            "host:multicast",
+            "host:",
+            ":slots",
             "0",
             "-1",
             "+2",
@@ -400,6 +479,11 @@ mod tests {
         assert_eq!(of("2", &[0; 5]), Some((2, 3)));
         assert_eq!(of("4,3", &[0; 9]), Some((3, 5)));
         assert_eq!(of("8,4,2", &[0; 17]), Some((4, 9)));
+        let means =
+            |text, nodes: [u32; 4]| Subgroups::new(choice(text), &nodes.map(RankLocation::from)).map(|of| of.innermost);
+        assert_eq!(means("2:slots", [0, 0, 1, 1]), Some(GroupMeans::Slots));
+        assert_eq!(means("2:slots", [0, 0, 0, 1]), Some(GroupMeans::Messages), "a group has ranks of two nodes");
+        assert_eq!(means("2", [0, 0, 1, 1]), Some(GroupMeans::Messages));
     }
 
     /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.

@@ -237,8 +237,8 @@ impl Tuning {
     /// use unisono::environment::{HierarchyChoice, Tuning};
     ///
     /// let mut tuning = Tuning::default();
-    /// tuning.set_hierarchy(HierarchyChoice::Off);
-    /// assert_eq!(tuning.hierarchy(), HierarchyChoice::Off);
+    /// tuning.set_hierarchy(HierarchyChoice::OFF);
+    /// assert_eq!(tuning.hierarchy(), HierarchyChoice::OFF);
     /// ```
     pub const fn set_hierarchy(&mut self, choice: HierarchyChoice) {
         self.hierarchy = choice;
@@ -541,7 +541,7 @@ impl Tuning {
     ///
     /// // A broadcast among 4 ranks on two nodes.
     /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1, false).is_some());
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose(
@@ -551,6 +551,7 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
+        has_group_steps: bool,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
@@ -558,7 +559,7 @@ impl Tuning {
         if over.is_auto() && !pays() {
             return None;
         }
-        self.compose_always(plan, varying, carrier, over, segments)
+        self.compose_always(plan, varying, carrier, over, segments, has_group_steps)
     }
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
@@ -576,7 +577,7 @@ impl Tuning {
     ///
     /// // A broadcast among 4 ranks on two nodes.
     /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1).is_some());
+    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1, false).is_some());
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose_always(
@@ -586,6 +587,7 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
+        has_group_steps: bool,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
         if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
@@ -598,7 +600,8 @@ impl Tuning {
         }
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);
-        let schedule = HierarchicalPlan::new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
+        let new = if has_group_steps { HierarchicalPlan::with_group_steps } else { HierarchicalPlan::new };
+        let schedule = new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
         Some((decision, schedule))
     }
 

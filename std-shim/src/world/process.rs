@@ -14,6 +14,7 @@ pub(super) mod dispatch;
 mod dynamic_attach;
 pub(super) mod failure_detection;
 mod group_pool;
+mod group_steps;
 mod hang_reports;
 pub(super) mod message_table;
 pub(super) mod messages;

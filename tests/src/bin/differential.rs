@@ -15,7 +15,7 @@ use unisono_tests::harness::report::{Limit, Report};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The devices, their faults, and the groups that collectives are composed of.
-const MEANS: [(&str, &str); 10] = [
+const MEANS: [(&str, &str); 11] = [
     ("shm", "--device shm"),
     ("udp", "--device udp"),
     ("mixed", "--nodes 2"),
@@ -25,6 +25,7 @@ const MEANS: [(&str, &str); 10] = [
     ("thread", "--nodes 2 --progress thread"),
     ("hybrid", "--device udp --progress hybrid --loss 1%"),
     ("subgroups", "--nodes 2 --hierarchy host"),
+    ("slots", "--nodes 2 --hierarchy host:slots"),
     ("nested, faulty", "--device udp --hierarchy 4,2 --loss 3% --reorder 5% --dup 3%"),
 ];
 

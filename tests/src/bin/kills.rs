@@ -328,7 +328,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     options.extend(run.means.options());
     options.extend(run.work.options());
     if run.composed {
-        options.extend(["--hierarchy", "2"]);
+        options.extend(["--hierarchy", "2:slots"]);
     }
     if run.rails {
         options.extend(["--rails", "2"]);

@@ -184,6 +184,7 @@ impl<S: Schedule, N: Network> Simulation<'_, S, N> {
                 StepOperation::Receive { of, key, .. } => {
                     self.match_halves((of.0, rank, key), PendingHalf::Received(step), ready)
                 }
+                StepOperation::Group(_) => unreachable!("groups use messages"),
                 StepOperation::Copy { .. } | StepOperation::Reduce { .. } => {
                     self.executors[rank as usize].handle_done(step)
                 }

@@ -353,6 +353,7 @@ impl Simulation {
                 }
             },
             StepOperation::Copy { .. } | StepOperation::Reduce { .. } => true,
+            StepOperation::Group(_) => unreachable!("a flat schedule"),
         };
         if is_done && let Participant::Schedule(executor) = self.algorithm(rank) {
             executor.handle_done(step);

@@ -14,6 +14,7 @@ use super::collective::{Collective, MessageLimits};
 #[cfg(not(feature = "optimize_for_size"))]
 use super::congestion::{self, Congestion};
 use super::group_pool::{Creation, PoolOptions, PooledGroups};
+use super::lane::Lane;
 use super::message::{self, Messages, SentMessage};
 use super::messenger::{ANNOUNCED, EAGER, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
@@ -152,6 +153,25 @@ macro_rules! collective {
                 };
                 let (limit, credit, headers) = $room;
                 explorer.explore(&Collective::new(spec, MessageLimits { limit, credit, headers }))
+            },
+        }
+    };
+}
+
+/// Makes the entry of a model of steps of groups: collectives (kind, root, segments), and whose groups have steps.
+macro_rules! lane {
+    ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $hosts:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (0, 0),
+            time: ("none", 0),
+            messages: "schedules over two hosts",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                explorer.explore(&Lane::new(&[$((CollectiveKind::$collective, $root, $segments)),+], $hosts))
             },
         }
     };
@@ -548,6 +568,9 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
+    lane!("lane", [(Allreduce, 0, 1), (Broadcast, 3, 1)], [true; 2], "an allreduce and a broadcast at a time"),
+    lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], [true; 2], "two segments each"),
+    lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], [true, false], "three, on one host"),
     remote_access!(
         "rma-updates",
         [&[Step::Add, Step::Accumulate, Step::Add], &[Step::Add, Step::Add]],
@@ -967,6 +990,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),
     ("blocked_forgotten", "coll-allreduce"),
+    ("steps_not_counted", "lane"),
+    ("turn_ignored", "lane"),
     ("want_silent", "coll-broadcast"),
     ("again_kept", "coll-broadcast"),
     ("latest_receive", "message-probe"),

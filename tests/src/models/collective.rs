@@ -165,6 +165,7 @@ impl Collective {
                 self.store(side, into, values);
                 side.executor.handle_done(step);
             }
+            StepOperation::Group(_) => unreachable!("a flat schedule"),
             StepOperation::Reduce { from, into, fold } => {
                 let pairs = self.load(side, from).into_iter().zip(self.load(side, into));
                 let joined = pairs.map(|(from, into)| match fold {

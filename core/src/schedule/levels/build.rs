@@ -11,10 +11,10 @@ use crate::schedule::spec::check;
 use crate::schedule::{Algorithm, BlockBuffer, Hierarchy, Plan, Rank, Spec, Unsupported};
 
 /// A buffer, and a block in it.
-type Place = (BlockBuffer, u32);
+pub(super) type Place = (BlockBuffer, u32);
 
-const INPUT: Place = (BlockBuffer::Input, 0);
-const OUTPUT: Place = (BlockBuffer::Output, 0);
+pub(super) const INPUT: Place = (BlockBuffer::Input, 0);
+pub(super) const OUTPUT: Place = (BlockBuffer::Output, 0);
 
 impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Builds the schedule of `spec.rank` over the subgroups of `hierarchy`.
@@ -26,6 +26,24 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
     pub fn new(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
+        Self::build(spec, lower, hierarchy, false)
+    }
+
+    /// As [`new`](Self::new); the ranks of this rank's innermost group use other means than messages among themselves,
+    /// as all of them have agreed, for collectives that [can](Spec::can_have_group_steps).
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn with_group_steps(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
+        Self::build(spec, lower, hierarchy, spec.can_have_group_steps())
+    }
+
+    fn build(
+        spec: Spec,
+        lower: LowerTrees,
+        hierarchy: Hierarchy<T>,
+        allows_group_steps: bool,
+    ) -> Result<Self, Unsupported> {
         let own = hierarchy.locate(spec.rank).filter(|_| hierarchy.ranks() == spec.size).ok_or(Unsupported::Rank)?;
         let root = match root_of(&spec) {
             None => None,
@@ -33,8 +51,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         };
         let place = Placement { hierarchy, root, own };
         check_composed(&spec, lower, place.hierarchy.is_contiguous())?;
-        let mut plan =
-            Self { spec, place, parts: [const { None }; super::PARTS], blocks: 1, scratch: 0, steps: 0, last: None };
+        let parts = [const { None }; super::PARTS];
+        let mut plan = Self { spec, place, allows_group_steps, parts, blocks: 1, scratch: 0, steps: 0, last: None };
         let top = plan.spec_in(plan.place.hierarchy.top(), spec.collective, lower);
         check(&top)?;
         plan.blocks = match spec.collective {
@@ -63,6 +81,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     fn barrier(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
         let load = TreeData::Nothing;
         for subgroup in self.lower_groups() {
+            if self.group_barrier(subgroup) {
+                continue;
+            }
             let plan = self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load }));
             self.vector(subgroup, plan, INPUT, OUTPUT, 0);
         }
@@ -71,6 +92,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             self.vector(top, plan, INPUT, OUTPUT, 0);
         }
         for subgroup in self.lower_groups().rev() {
+            if self.group_barrier(subgroup) {
+                continue;
+            }
             let plan = self.tree(subgroup, lower, |tree| PhaseKind::Down(Down { tree, load }));
             self.vector(subgroup, plan, INPUT, OUTPUT, 0);
         }
@@ -257,6 +281,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// the input is `sum`.
     fn reduce_up(&mut self, sum: Place, free: u32, in_place: bool, lower: LowerTrees) -> Result<(), Unsupported> {
         for subgroup in self.lower_groups() {
+            if self.group_reduce(subgroup, sum) {
+                continue;
+            }
             let (input, in_place) = if subgroup.level == 0 { (INPUT, in_place) } else { (sum, true) };
             let spec = self.spec_in(subgroup, CollectiveKind::Reduce, lower);
             let plan = Plan::new(Spec { in_place, ..spec })?;
@@ -268,6 +295,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Broadcasts the output of the leaders of the last level.
     fn broadcast_down(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
         for subgroup in self.lower_groups().rev() {
+            if self.group_broadcast(subgroup) {
+                continue;
+            }
             let plan = Plan::new(self.spec_in(subgroup, CollectiveKind::Broadcast, lower))?;
             self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
         }
@@ -280,6 +310,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let has_all = self.spec.collective == CollectiveKind::Allgather || self.spec.rank == self.spec.root;
         let own = if self.spec.in_place && has_all { (BlockBuffer::Output, self.spec.rank.0) } else { INPUT };
         for subgroup in self.lower_groups() {
+            if self.group_gather(subgroup, own, held) {
+                continue;
+            }
             let (plan, input) = if subgroup.level == 0 {
                 let spec = self.spec_in(subgroup, CollectiveKind::Gather, lower);
                 (Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?, view(own, Unit::Blocks(1)))
@@ -298,6 +331,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let all = view(held, Unit::Member);
         let is_last = self.last.is_some();
         for subgroup in self.lower_groups().rev() {
+            if self.group_scatter(subgroup, held) {
+                continue;
+            }
             let (plan, output) = if subgroup.level == 0 {
                 let spec = self.spec_in(subgroup, CollectiveKind::Scatter, lower);
                 let output = if is_last { view(held, Unit::Own) } else { view(OUTPUT, Unit::Blocks(1)) };
@@ -336,7 +372,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 
     /// The leader's number.
-    fn root_in(&self, subgroup: Subgroup) -> u32 {
+    pub(super) fn root_in(&self, subgroup: Subgroup) -> u32 {
         let Placement { hierarchy, root, .. } = &self.place;
         match root {
             Some((_, at)) if hierarchy.subgroup(subgroup.level, at) == subgroup => hierarchy.number(subgroup, at),
@@ -397,7 +433,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         ((BlockBuffer::Scratch, free), after)
     }
 
-    fn push(&mut self, part: Part) {
+    pub(super) fn push(&mut self, part: Part) {
         self.steps = self.steps.wrapping_add(part.len(&self.place));
         if let Part::Stage(stage) = &part {
             let used = stage.plan.scratch_blocks();

@@ -1,36 +1,36 @@
 //! Whether two steps of different stages must run in sequence.
 
+use crate::collective::CollectiveKind;
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, StepOperation};
 
-/// Whether `later` has to wait for `earlier`: one writes what the other accesses, or both are signals, the first one
-/// received and the second one sent. `shared`: input and output share memory.
+/// Whether `later` has to wait for `earlier`: one writes what the other accesses, or it is a signal that the other one
+/// announces. `shared`: input and output share memory.
 pub(super) fn conflicts(earlier: &StepOperation, later: &StepOperation, shared: bool) -> bool {
-    if let (StepOperation::Receive { into, .. }, StepOperation::Send { from, .. }) = (earlier, later)
-        && into.blocks.is_empty()
-        && from.blocks.is_empty()
-    {
+    if ends_wait(earlier) && announces(later) {
         return true;
     }
-    let touches = |write: Option<BlockSpan>, operation: &StepOperation| {
-        write.is_some_and(|write| spans(operation).into_iter().flatten().any(|span| overlap(&write, &span, shared)))
+    let (earlier, later) = (earlier.spans(), later.spans());
+    let meet = |a: Option<BlockSpan>, b: Option<BlockSpan>| match (a, b) {
+        (Some(a), Some(b)) => overlap(&a, &b, shared),
+        _ => false,
     };
-    touches(written(earlier), later) || touches(written(later), earlier)
+    meet(earlier.1, later.0) || meet(earlier.1, later.1) || meet(earlier.0, later.1)
 }
 
-const fn written(operation: &StepOperation) -> Option<BlockSpan> {
-    match *operation {
-        StepOperation::Send { .. } => None,
-        StepOperation::Receive { into, .. } | StepOperation::Copy { into, .. } | StepOperation::Reduce { into, .. } => {
-            Some(into)
-        }
+/// Whether other ranks are known to have entered once it is complete.
+const fn ends_wait(operation: &StepOperation) -> bool {
+    match operation {
+        StepOperation::Receive { into, .. } => into.blocks.is_empty(),
+        StepOperation::Group(step) => matches!(step.collective, CollectiveKind::Barrier),
+        _ => false,
     }
 }
 
-const fn spans(operation: &StepOperation) -> [Option<BlockSpan>; 2] {
-    match *operation {
-        StepOperation::Send { from, .. } => [Some(from), None],
-        StepOperation::Receive { into, .. } => [None, Some(into)],
-        StepOperation::Copy { from, into } | StepOperation::Reduce { from, into, .. } => [Some(from), Some(into)],
+/// Whether it lets other ranks know.
+const fn announces(operation: &StepOperation) -> bool {
+    match operation {
+        StepOperation::Send { from, .. } => from.blocks.is_empty(),
+        operation => ends_wait(operation) && matches!(operation, StepOperation::Group(_)),
     }
 }
 

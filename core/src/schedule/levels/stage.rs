@@ -2,7 +2,7 @@
 
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::radix::{quotient, remainder};
-use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Hierarchy, Plan, Rank, Step, StepOperation};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation};
 
 /// The groups, and the place of the root and of this rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,11 +48,32 @@ pub(super) struct Stage {
     pub(super) scratch: View,
 }
 
+/// Collectives of this rank's innermost group by other means than messages: one per block, or one for all blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct GroupPart {
+    /// The first one.
+    pub(super) step: GroupStep,
+    /// Their number. Each moves the block after that of the one before.
+    pub(super) count: u32,
+}
+
+impl GroupPart {
+    fn step(&self, i: u32, segment: u32) -> Step {
+        let at = |span: BlockSpan| match span.blocks.is_empty() {
+            true => span,
+            false => BlockSpan { blocks: span.blocks.shifted(i), ..span },
+        };
+        let step = GroupStep { from: at(self.step.from), into: at(self.step.into), ..self.step };
+        Step { operation: StepOperation::Group(step.placed(segment)), dependencies: 0 }
+    }
+}
+
 /// A part of a schedule.
 #[expect(clippy::large_enum_variant, reason = "there is no allocator; a plan has few sorts")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     Stage(Stage),
+    Group(GroupPart),
     /// Copies each block from its rank's number to its rank's position.
     Sort {
         from: (BlockBuffer, u32),
@@ -69,6 +90,7 @@ impl Part {
     pub(super) fn len<T: AsRef<[u32]>>(&self, place: &Placement<T>) -> u32 {
         match self {
             Self::Stage(stage) => stage.plan.steps(),
+            Self::Group(part) => part.count,
             Self::Sort { .. } | Self::Unsort { .. } => place.hierarchy.ranks(),
         }
     }
@@ -82,6 +104,7 @@ impl Part {
     pub(super) fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
         let (from, into) = match *self {
             Self::Stage(ref stage) => return stage.step(place, i, segment),
+            Self::Group(ref part) => return Some(part.step(i, segment)),
             Self::Sort { from, into } => ((from, place.hierarchy.rank_at(i).0), (into, i)),
             Self::Unsort { from, into } => ((from, i), (into, place.hierarchy.rank_at(i).0)),
         };
@@ -113,6 +136,8 @@ impl Stage {
             StepOperation::Reduce { from, into, fold } => {
                 StepOperation::Reduce { from: span(from), into: span(into), fold }
             }
+            // No basic collective has groups.
+            StepOperation::Group(_) => return None,
         };
         Some(Step { operation, dependencies })
     }

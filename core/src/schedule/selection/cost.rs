@@ -490,7 +490,7 @@ mod tests {
                     load.blocks += operation.blocks();
                 }
                 StepOperation::Reduce { .. } => load.folds += operation.blocks(),
-                StepOperation::Copy { .. } => {}
+                StepOperation::Copy { .. } | StepOperation::Group(_) => {}
             }
         }
         load

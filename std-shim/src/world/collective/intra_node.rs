@@ -804,6 +804,9 @@ impl Process {
             Some(group) => {
                 (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
             }
+            None if !is_intra_node && self.open_lane(context, Some(slot)) => {
+                self.collectives.contexts.get_mut(context)?.slot = Some(slot);
+            }
             None => self.collectives.communicator_slots.release(slot),
         }
         group

@@ -35,6 +35,8 @@ pub struct CollectiveRecord {
     pub schedule: Option<(u8, u32)>,
     /// Levels of subgroups over which it is composed; 1: none.
     pub levels: u32,
+    /// Whether the ranks of this rank's innermost subgroup exchange their parts of it in shared memory.
+    pub has_group_slots: bool,
     /// What selected the algorithm.
     pub selected_by: SelectedBy,
     /// Why the user's override of a collective over messages is not used.
@@ -61,6 +63,7 @@ impl CollectiveRecord {
             algorithm: algorithm.name(),
             schedule: None,
             levels: 1,
+            has_group_slots: false,
             selected_by: SelectedBy::in_slots(kind),
             override_error: None,
         }
@@ -80,6 +83,7 @@ impl CollectiveRecord {
             algorithm,
             schedule: None,
             levels: 1,
+            has_group_slots: false,
             selected_by,
             override_error: None,
         }
@@ -96,7 +100,11 @@ impl fmt::Display for CollectiveRecord {
             write!(to, " over {} levels", self.levels)?;
         }
         let means = if self.is_in_slots { "in shared memory" } else { "over messages" };
-        write!(to, " {means}: {}", self.selected_by.name())?;
+        write!(to, " {means}")?;
+        if self.has_group_slots {
+            write!(to, ", in shared memory within groups")?;
+        }
+        write!(to, ": {}", self.selected_by.name())?;
         self.override_error.map_or(Ok(()), |reason| write!(to, "; not the override: {reason}"))
     }
 }

@@ -1,5 +1,7 @@
 //! Messages of collectives: how the sends and receives of a schedule are handed to the messenger, and how they end.
 
+use core::ptr::NonNull;
+
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{PeerId, Rank as Member, StepId};
@@ -53,6 +55,7 @@ impl Process {
                 let transfer = self.transfer(collective, step, of, key, into);
                 transfer.map(|transfer| Transfer { is_receive: true, ..transfer })
             }
+            StepOperation::Group(step_of_group) => return self.collectives.park(collective, step, step_of_group),
             StepOperation::Copy { .. } | StepOperation::Reduce { .. } => None,
         };
         let Some(transfer) = transfer else { return };
@@ -128,10 +131,11 @@ impl Process {
     fn pack(&mut self, transfer: &Transfer, place: Span) -> Option<()> {
         let regions = self.transport.regions.get_mut();
         let running = self.collectives.active.get(transfer.collective? as usize)?.as_ref()?;
-        running.pack(transfer.span, regions.address(place)?, regions).ok()
+        let to = regions.address(place)?;
+        running.pack(transfer.span, NonNull::slice_from_raw_parts(to.adjacent()?, to.bytes()), regions).ok()
     }
 
-    fn finish_step(&mut self, collective: u32, step: StepId) {
+    pub(super) fn finish_step(&mut self, collective: u32, step: StepId) {
         if let Some(running) = self.collectives.get_mut(collective) {
             running.executor.handle_done(step);
         }
@@ -199,6 +203,7 @@ impl Process {
         if let Some(block) = transfer.staging {
             if let (true, Ok(()), Some(running)) = (transfer.is_receive, result, running) {
                 let from = regions.address(block.part(transfer.bytes));
+                let from = from.and_then(|from| Some(NonNull::slice_from_raw_parts(from.adjacent()?, from.bytes())));
                 sound = from.is_some_and(|from| running.unpack(from, transfer.span, regions).is_ok());
             }
             collectives.scratch.release(block, regions);

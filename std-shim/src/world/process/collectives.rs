@@ -45,7 +45,8 @@ impl Process {
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
         let (generation, [remote, intra_node]) = (of.generation, &mut self.collectives.schedules);
         let choices = if of.is_intra_node { intra_node } else { remote };
-        let prepared = choices.schedule(plan, shape.tables.is_some(), of.subgroups.as_ref())?;
+        let has_lane = of.lane.as_ref().is_some_and(|lane| lane.supports(plan));
+        let prepared = choices.schedule(plan, shape.tables.is_some(), (of.subgroups.as_ref(), has_lane))?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_locally(context)) };
@@ -78,6 +79,7 @@ impl Process {
             times: CallTimes::default(),
             is_queued: false,
             call: 0,
+            first_turn: None,
             exchange: None,
             call_record: None,
             is_persistent: is_kept,
@@ -210,7 +212,7 @@ impl Process {
     /// Whether a collective, or a message of one, has something to do: also one that waits for room in the transport.
     #[inline]
     pub(super) fn has_collective_work(&self) -> bool {
-        self.collectives.work.has_work || self.messenger.has_steps()
+        self.collectives.work.has_work || self.messenger.has_steps() || !self.collectives.work.lanes.is_empty()
     }
 
     fn advance_collectives(&mut self, now: u64) -> bool {
@@ -246,6 +248,8 @@ impl Process {
                 self.progress_multicast(now);
             } else if let Some(leaving) = self.collectives.status.events.pop_front() {
                 self.handle_status(now, leaving);
+            } else if self.progress_lanes(now) {
+                // A step of a group is complete, or a collective has failed.
             } else {
                 break;
             }

@@ -86,6 +86,7 @@ impl BroadcastJob {
                     }
                 }
                 StepOperation::Copy { .. } | StepOperation::Reduce { .. } => executor.handle_done(step),
+                StepOperation::Group(_) => unreachable!("groups use messages"),
             }
         }
     }

@@ -347,6 +347,7 @@ impl SimRank {
                 running.executor.handle_done(step);
                 return true;
             }
+            StepOperation::Group(_) => unreachable!("a flat schedule"),
             StepOperation::Reduce { from, into, fold } => {
                 running.combine(from, into, Some(fold));
                 running.executor.handle_done(step);

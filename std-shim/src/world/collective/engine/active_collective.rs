@@ -4,7 +4,7 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll, Turn};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Fold, Layout, StepOperation};
@@ -73,6 +73,8 @@ pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) is_queued: bool,
     /// Its number among the collectives of the communicator that the user has called.
     pub(in crate::world) call: u32,
+    /// The turn of its first step in this rank's innermost group.
+    pub(in crate::world) first_turn: Option<Turn>,
     /// What it exchanges, if it is part of an alltoall by remote writes.
     pub(in crate::world) exchange: Option<Exchange>,
     /// The call that this rank published for it in shared memory, while it waits.
@@ -132,12 +134,17 @@ impl ActiveCollective {
     }
 
     /// Copies a message's bytes to contiguous memory.
-    pub(in crate::world) fn pack(&self, span: BlockSpan, to: Address, regions: &Regions) -> Result<(), InvalidSpan> {
-        let (start, mut at) = (to.adjacent().ok_or(InvalidSpan)?, 0);
+    pub(in crate::world) fn pack(
+        &self,
+        span: BlockSpan,
+        to: NonNull<[u8]>,
+        regions: &Regions,
+    ) -> Result<(), InvalidSpan> {
+        let mut at = 0;
         self.gather(span, regions, |from| {
-            let bytes = from.bytes().min(to.bytes() - at);
+            let bytes = from.bytes().min(to.len() - at);
             // SAFETY: within `to`, as the line above says.
-            let into = unsafe { start.add(at) };
+            let into = unsafe { to.cast::<u8>().add(at) };
             // SAFETY: the buffers are borrowed by this collective, whose schedule lets nobody write them now; `to` is
             // memory of the process that nobody else uses: another object.
             unsafe { from.read_to(0, into, bytes) };
@@ -148,15 +155,15 @@ impl ActiveCollective {
     /// Copies a message's bytes from contiguous memory.
     pub(in crate::world) fn unpack(
         &self,
-        from: Address,
+        from: NonNull<[u8]>,
         span: BlockSpan,
         regions: &Regions,
     ) -> Result<(), InvalidSpan> {
-        let (start, mut at) = (from.adjacent().ok_or(InvalidSpan)?, 0);
+        let mut at = 0;
         self.gather(span, regions, |to| {
-            let bytes = to.bytes().min(from.bytes() - at);
+            let bytes = to.bytes().min(from.len() - at);
             // SAFETY: within `from`, as the line above says.
-            let here = unsafe { start.add(at) };
+            let here = unsafe { from.cast::<u8>().add(at) };
             // SAFETY: the buffers are borrowed by this collective, whose schedule lets this step alone write there now;
             // `from` is memory of the process that nobody writes meanwhile: another object.
             unsafe { to.write_from(0, here, bytes) };

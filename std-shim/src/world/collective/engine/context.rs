@@ -14,6 +14,7 @@ use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
 use super::active_collective::CollectiveName;
+use super::group_lane::GroupLane;
 use super::job_pool::GROUPS;
 use crate::environment::Subgroups;
 use crate::world::collective::call_log::SharedCallLog;
@@ -83,6 +84,8 @@ pub(in crate::world) struct Context {
     /// own areas.
     pub(in crate::world) slot: Option<CommunicatorSlot>,
     pub(in crate::world) areas: Option<CollectiveAreas>,
+    /// This rank's innermost group, if its ranks execute their steps of composed collectives in shared memory.
+    pub(in crate::world) lane: Option<GroupLane>,
     /// Its multicast group of the job's pool, by its slot there, until it is freed.
     pub(in crate::world) group: Option<u8>,
     /// The latest collectives that were called on it.
@@ -114,7 +117,8 @@ impl Context {
     }
 
     /// Closes the collective areas: nothing is started in shared memory any more.
-    pub(in crate::world) fn close_areas(&self) {
+    pub(in crate::world) fn close_areas(&mut self) {
+        self.lane = None;
         if let Some(way) = &self.barrier_mode {
             way.store(CLOSED, Ordering::Relaxed);
         }
@@ -358,6 +362,7 @@ impl Contexts {
             barrier_mode: way,
             slot,
             areas,
+            lane: None,
             group: None,
             log: Arc::default(),
             is_freed,

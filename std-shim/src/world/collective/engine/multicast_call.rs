@@ -128,7 +128,7 @@ impl MulticastCall {
             || match operation {
                 StepOperation::Send { to, .. } => self.attached.contains(to),
                 StepOperation::Receive { .. } => self.is_attached,
-                StepOperation::Copy { .. } | StepOperation::Reduce { .. } => false,
+                StepOperation::Copy { .. } | StepOperation::Reduce { .. } | StepOperation::Group(_) => false,
             }
     }
 

@@ -108,6 +108,8 @@ pub(in crate::world) struct Work {
     pub(in crate::world) has_work: bool,
     /// Whether messages have arrived that are to be discarded.
     pub(in crate::world) has_discardable: bool,
+    /// Contexts in which this rank's innermost group executes steps.
+    pub(in crate::world) lanes: Vec<u32>,
 }
 
 /// Questions and answers about which ranks take part in a context.
@@ -410,6 +412,8 @@ impl CollectiveTable {
         running.executor.restart(CollectiveId { context, sequence });
         running.times = CallTimes { started: now, waited_since: None };
         (running.ended, running.call) = (None, call);
+        let steps = running.executor.plan().group_steps().len() as u32;
+        running.first_turn = own.lane.as_mut().map(|lane| lane.enter(steps));
         own.last = running.name();
         if running.exchange.is_none() {
             own.last_record = Some((call, running.executor.plan().record()));
@@ -506,6 +510,12 @@ impl CollectiveTable {
             running.ended.is_none() && running.executor.is_unscheduled() && running.executor.id().context == context
         });
         calls.any(|(i, _)| self.unscheduled_partners(i, context).contains(&peer))
+    }
+
+    /// The peer that a step of a collective waits for in this rank's innermost group.
+    fn group_partner(&self, collective: u32, context: u32) -> Option<PeerId> {
+        let (executed, rank) = self.contexts.get(context)?.lane.as_ref()?.awaited()?;
+        (executed == collective).then_some(rank.into())
     }
 
     /// The peers that a call waits for which no schedule executes.
@@ -638,7 +648,8 @@ impl CollectiveTable {
         let unscheduled = running.executor.is_unscheduled().then(|| self.unscheduled_partners(i, context));
         let members = self.contexts.get(context).map(|context| &context.members);
         let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
-        peer.map(PeerId::from).into_iter().chain(unscheduled.into_iter().flatten())
+        let in_group = self.group_partner(i, context);
+        peer.map(PeerId::from).into_iter().chain(in_group).chain(unscheduled.into_iter().flatten())
     }
 
     /// The collectives that a thread waits for.
@@ -670,7 +681,8 @@ impl CollectiveTable {
         let members = self.contexts.get(context).map(|context| context.members.clone());
         let of_schedule =
             running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)));
-        of_schedule.chain(unscheduled.into_iter().flatten().map(Rank::from))
+        let in_group = self.group_partner(i, context);
+        of_schedule.chain(in_group.into_iter().chain(unscheduled.into_iter().flatten()).map(Rank::from))
     }
 
     /// This rank's part in a collective over messages; `None`: it has not started it.

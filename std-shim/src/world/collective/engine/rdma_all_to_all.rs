@@ -301,8 +301,9 @@ mod tests {
             in_place: false,
             reduction_id: 0,
         };
-        let plan =
-            ScheduleCache::new(tuning, false, MulticastUse::Unavailable).schedule(&spec, false, None).expect("a plan");
+        let plan = ScheduleCache::new(tuning, false, MulticastUse::Unavailable)
+            .schedule(&spec, false, (None, false))
+            .expect("a plan");
         let Machine::Rdma(call) = Machine::new(CollectiveId { context: 3, sequence: 0 }, plan) else {
             panic!("remote writes");
         };

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use unisono_core::collective::token_tree::header::TreeShape;
-use unisono_core::collective::{CollectiveKind, CollectiveSpec};
+use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
-use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step};
+use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step, StepOperation};
 
 use crate::environment::Subgroups;
 use crate::environment::tuning::{Carrier, Decision, MULTICAST_NAME, MulticastUse, Tuning, rdma_name, tree_name};
@@ -110,6 +110,9 @@ struct ScheduleEntry {
     record: CollectiveRecord,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
+    /// Whether its group's steps were asked for, and the numbers of those steps.
+    has_lane: bool,
+    group_steps: Box<[u32]>,
     /// A digest of everything that ranks must agree on.
     digest: u32,
 }
@@ -128,6 +131,16 @@ impl CachedSchedule {
     /// Bytes of an element that is reduced.
     pub(in crate::world) fn grain(&self) -> usize {
         self.0.plan.grain
+    }
+
+    /// The order in which operands are combined.
+    pub(in crate::world) fn order(&self) -> Order {
+        self.0.plan.order
+    }
+
+    /// The numbers of the steps that this rank's innermost group executes.
+    pub(in crate::world) fn group_steps(&self) -> &[u32] {
+        &self.0.group_steps
     }
 
     /// Which algorithm it is, and why.
@@ -209,22 +222,23 @@ impl ScheduleCache {
         Self { tuning, carrier, multicast, entries: vec![None; CACHE_ENTRIES].into() }
     }
 
-    /// The schedule of a collective of a communicator with these subgroups.
+    /// The schedule of a collective of a communicator with these subgroups. `has_lane`: the ranks of this rank's innermost
+    /// group execute its steps in shared memory.
     pub(in crate::world) fn schedule(
         &mut self,
         plan: &CollectiveSpec,
         varying: bool,
-        subgroups: Option<&Arc<Subgroups>>,
+        (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
     ) -> Result<CachedSchedule, CollectiveError> {
         let hash = hash(plan);
         let place = hash as usize % CACHE_ENTRIES;
         if let Some(Some(known)) = self.entries.get(place)
-            && (&known.0.plan, known.0.varying) == (plan, varying)
+            && (&known.0.plan, known.0.varying, known.0.has_lane) == (plan, varying, has_lane)
             && known.0.subgroups.as_ref().map(Arc::as_ptr) == subgroups.map(Arc::as_ptr)
         {
             return Ok(known.clone());
         }
-        let prepared = self.prepare(plan, varying, hash, subgroups)?;
+        let prepared = self.prepare(plan, varying, hash, (subgroups, has_lane))?;
         if let Some(known) = self.entries.get_mut(place) {
             *known = Some(prepared.clone());
         }
@@ -237,7 +251,7 @@ impl ScheduleCache {
         plan: &CollectiveSpec,
         varying: bool,
         hash: u32,
-        subgroups: Option<&Arc<Subgroups>>,
+        (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
     ) -> Result<CachedSchedule, CollectiveError> {
         let whole =
             if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
@@ -257,7 +271,7 @@ impl ScheduleCache {
             // No schedule has as many ports.
             let release = u32::from(shape.is_multicast) << 16;
             let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
-            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), subgroups));
+            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), (subgroups, has_lane)));
         }
         if let Some((native_steps, selected_by)) = self.tuning.rdma(plan, varying, self.carrier) {
             let (collective, algorithm) = (plan.collective.name(), rdma_name(native_steps));
@@ -274,14 +288,15 @@ impl ScheduleCache {
             // No schedule and no tree has as many ports.
             let digest = mix(hash, 3 << 30 | u32::from(native_steps));
             let rdma = RdmaPlan { blocks: plan.size, native_steps };
-            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, subgroups));
+            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, (subgroups, has_lane)));
         }
         let over = subgroups.map(Arc::as_ref);
         let multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast);
         let is_multicast = multicast.is_some();
         let composed = subgroups.and_then(|over| match is_multicast {
-            true => self.tuning.compose_always(plan, varying, self.carrier, over, least),
-            false => self.tuning.compose(plan, varying, self.carrier, over, least),
+            // Who forwards to whom is read from the messages of its schedule.
+            true => self.tuning.compose_always(plan, varying, self.carrier, over, least, false),
+            false => self.tuning.compose(plan, varying, self.carrier, over, least, has_lane),
         });
         // Without leaders, every rank is a member of the group.
         let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
@@ -314,9 +329,11 @@ impl ScheduleCache {
             selected_by = selected_by.name(),
             "schedule"
         );
+        let group_steps = group_steps(&schedule);
         let scheduled = CollectiveRecord {
             schedule: Some((call.ports, call.segments)),
             levels,
+            has_group_slots: !group_steps.is_empty(),
             override_error,
             ..CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by)
         };
@@ -339,6 +356,8 @@ impl ScheduleCache {
             varying,
             subgroups: subgroups.cloned(),
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
+            has_lane,
+            group_steps,
             schedule,
             is_multicast,
             leaders: leaders.unwrap_or_default(),
@@ -348,19 +367,27 @@ impl ScheduleCache {
     }
 }
 
+fn group_steps(schedule: &AnyPlan) -> Box<[u32]> {
+    let AnyPlan::Composed(plan) = schedule else { return Box::default() };
+    let is_of_group = |i: &u32| plan.step(*i).is_some_and(|step| matches!(step.operation, StepOperation::Group(_)));
+    if plan.has_group_steps() { (0..plan.steps()).filter(is_of_group).collect() } else { Box::default() }
+}
+
 /// A call that no schedule executes.
 fn unscheduled(
     plan: &CollectiveSpec,
     schedule: AnyPlan,
     record: CollectiveRecord,
     digest: u32,
-    subgroups: Option<&Arc<Subgroups>>,
+    (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
 ) -> CachedSchedule {
     CachedSchedule(Arc::new(ScheduleEntry {
         plan: *plan,
         varying: false,
         subgroups: subgroups.cloned(),
         steps: Box::default(),
+        has_lane,
+        group_steps: Box::default(),
         schedule,
         is_multicast: false,
         leaders: Box::default(),
@@ -453,7 +480,6 @@ pub(in crate::world) const fn mix(before: u32, word: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
 
     const PLAN: CollectiveSpec = CollectiveSpec {
@@ -474,11 +500,12 @@ mod tests {
 
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
-        let digest = |plan: CollectiveSpec| choices().schedule(&plan, false, None).expect("a schedule").digest();
+        let digest =
+            |plan: CollectiveSpec| choices().schedule(&plan, false, (None, false)).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
             assert_eq!(
-                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false, None).expect("a schedule").digest(),
+                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false, (None, false)).expect("a schedule").digest(),
                 digest(PLAN)
             );
         }
@@ -501,7 +528,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let prepared = choices().schedule(&plan, false, None).expect("a schedule");
+        let prepared = choices().schedule(&plan, false, (None, false)).expect("a schedule");
         assert!(prepared.schedule().segments() >= 20);
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    DeviceChoice, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
+    DeviceChoice, GroupMeans, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
     tuning::{COLLECTIVES, Carrier, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
@@ -74,6 +74,8 @@ struct Row {
     /// Subgroups of the last level, whose leaders use the algorithm.
     #[serde(skip_serializing_if = "Option::is_none")]
     leaders: Option<u32>,
+    /// Whether the ranks of an innermost subgroup exchange their parts in shared memory.
+    group_slots: bool,
     /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
@@ -103,7 +105,7 @@ impl Row {
 
     fn shown(&self) -> String {
         let leaders = self.leaders.map_or_else(String::new, |leaders| format!(" of {leaders} leaders"));
-        self.option_text() + &leaders
+        self.option_text() + &leaders + if self.group_slots { ", slots" } else { "" }
     }
 
     fn why(&self) -> String {
@@ -233,6 +235,7 @@ impl JobOptions {
             degree: None,
             units: None,
             leaders: None,
+            group_slots: false,
             predicted_ns: None,
             decided_by: SelectedBy::Rule.name(),
             override_refused: None,
@@ -264,9 +267,11 @@ impl JobOptions {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
-        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1));
+        let composed = subgroups
+            .and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.innermost() == GroupMeans::Slots));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
         let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
+        let group_slots = composed.as_ref().is_some_and(|(_, schedule)| schedule.has_group_steps());
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
             Some((decision, _)) => decision,
             None => tuning.decide(plan, false, interconnect)?,
@@ -279,6 +284,7 @@ impl JobOptions {
             radix: (algorithm == Algorithm::Knomial).then_some(radix),
             segments: Some(segments),
             leaders,
+            group_slots,
             predicted_ns: match leaders {
                 Some(_) => None,
                 None => Some(choice.time_ps(plan, false, &tuning.cost(interconnect))? / 1000),
@@ -334,7 +340,7 @@ fn write_table(
             )?;
         }
     }
-    writeln!(to, "{:14} {:>6}  {:28} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
+    writeln!(to, "{:14} {:>6}  {:36} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
     for row in rows {
         let predicted = row.predicted_ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
         let bytes = Bytes(row.bytes as u64).to_string();
@@ -396,9 +402,15 @@ mod tests {
         let shared =
             job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
-        let ring = rows("-n 6 --nodes 3 --bytes 64K --hierarchy host --allreduce ring:segments=1");
-        let ring = ring.into_iter().find(|row| row.collective == "allreduce").expect("a row");
-        assert_eq!(ring.shown(), "ring:k=1 of 3 leaders");
+        let ring = |hierarchy: &str| {
+            let line = format!("-n 6 --nodes 3 --bytes 64K --hierarchy {hierarchy} --allreduce ring:segments=1");
+            rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row").shown()
+        };
+        assert_eq!(ring("host"), "ring:k=1 of 3 leaders");
+        assert_eq!(
+            (ring("host:slots"), ring("4,2:slots")),
+            ("ring:k=1 of 3 leaders, slots".into(), "ring:k=1 of 2 leaders, slots".into())
+        );
         let cached = rows("-n 8 --nodes 2 --sockets 2 --caches 2 --bytes 8 --hierarchy socket,cache");
         assert!(cached.iter().any(|row| row.leaders == Some(4)), "one of each socket");
     }

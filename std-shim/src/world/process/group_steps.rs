@@ -1,0 +1,84 @@
+//! Steps of composed collectives that this rank's innermost group executes in shared memory.
+
+use unisono_core::collective::FailureCause;
+use unisono_core::ids::{Rank as Member, StepId};
+use unisono_core::schedule::GroupStep;
+
+use super::Process;
+use crate::environment::GroupMeans;
+use crate::world::collective::engine::group_lane::{GroupLane, LaneEvent};
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
+use unisono_bootstrap::Rank;
+
+impl CollectiveTable {
+    /// A step of a collective has begun that its group executes when its turn comes.
+    pub(super) fn park(&mut self, collective: u32, step: StepId, operation: GroupStep) {
+        let Some(running) = self.active.get(collective as usize).and_then(Option::as_ref) else { return };
+        let context = running.executor.id().context;
+        let number = running.executor.plan().group_steps().binary_search(&step.0).ok();
+        let turn = number.and_then(|number| Some(running.first_turn?.after(number as u32)));
+        let lane = self.contexts.get_mut(context).and_then(|of| of.lane.as_mut());
+        let (Some(turn), Some(lane)) = (turn, lane) else { return };
+        lane.park(turn, collective, step, operation);
+        if !self.work.lanes.contains(&context) {
+            self.work.lanes.push(context);
+        }
+    }
+}
+
+impl Process {
+    /// Opens the lane of a communicator for this rank's innermost group, in its slot or for the World. Returns whether
+    /// there is one.
+    pub(in crate::world) fn open_lane(&mut self, context: u32, slot: Option<CommunicatorSlot>) -> bool {
+        let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return false };
+        let Some(of) = self.collectives.contexts.get_mut(context) else { return false };
+        let (Some(subgroups), Some(own)) = (&of.subgroups, of.members.number(self.rank)) else { return false };
+        if subgroups.innermost() != GroupMeans::Slots {
+            return false;
+        }
+        let group = subgroups.hierarchy().innermost_group(Member(own.0));
+        let members = group.map(|rank| of.members.world_rank(Rank(rank.0))).collect::<Option<_>>();
+        of.lane = members.and_then(|members| GroupLane::new(&node, (context, slot), members, self.rank));
+        of.lane.is_some()
+    }
+
+    /// Executes steps of groups. Returns whether one is complete, or a collective has failed.
+    pub(super) fn progress_lanes(&mut self, now: u64) -> bool {
+        let mut moved = false;
+        let mut lanes = core::mem::take(&mut self.collectives.work.lanes);
+        lanes.retain(|context| {
+            moved |= self.progress_lane(now, *context);
+            let lane = self.collectives.contexts.get(*context).and_then(|of| of.lane.as_ref());
+            lane.is_some_and(GroupLane::is_busy)
+        });
+        // A step that is complete may have let others begin.
+        let begun = core::mem::replace(&mut self.collectives.work.lanes, lanes);
+        for context in begun {
+            if !self.collectives.work.lanes.contains(&context) {
+                self.collectives.work.lanes.push(context);
+            }
+        }
+        moved
+    }
+
+    fn progress_lane(&mut self, now: u64, context: u32) -> bool {
+        let collectives = &mut self.collectives;
+        let lane = collectives.contexts.get_mut(context).and_then(|of| of.lane.as_mut());
+        let Some(lane) = lane else { return false };
+        let event = lane.advance(&mut collectives.active, self.transport.regions.get_mut());
+        match event {
+            LaneEvent::Done(collective, step) => self.finish_step(collective, step),
+            LaneEvent::Panicked => self.fail_context(now, context, FailureCause::Missing, self.rank),
+            LaneEvent::Failed(rank, failure) => self.fail_context(now, context, failure.cause, rank),
+            LaneEvent::Invalid => self.fail_context(now, context, FailureCause::Corrupt, self.rank),
+            LaneEvent::NoMemory => _ = self.collectives.report_exhausted(context),
+            // It was polled after that rank's last act was known.
+            LaneEvent::Waits(Some(rank)) if self.collectives.has_departed(rank.into(), context) => {
+                self.fail_missing(now, rank.into(), context);
+            }
+            LaneEvent::Waits(_) => return false,
+        }
+        true
+    }
+}
