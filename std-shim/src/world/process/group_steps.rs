@@ -45,20 +45,16 @@ impl Process {
 
     /// Executes steps of groups. Returns whether one is complete, or a collective has failed.
     pub(super) fn progress_lanes(&mut self, now: u64) -> bool {
-        let mut moved = false;
-        let mut lanes = core::mem::take(&mut self.collectives.work.lanes);
-        lanes.retain(|context| {
-            moved |= self.progress_lane(now, *context);
-            let lane = self.collectives.contexts.get(*context).and_then(|of| of.lane.as_ref());
+        let (mut moved, mut next) = (false, 0);
+        while let Some(context) = self.collectives.work.lanes.get(next).copied() {
+            moved |= self.progress_lane(now, context);
+            next += 1;
+        }
+        let CollectiveTable { work, contexts, .. } = &mut self.collectives;
+        work.lanes.retain(|context| {
+            let lane = contexts.get(*context).and_then(|of| of.lane.as_ref());
             lane.is_some_and(GroupLane::is_busy)
         });
-        // A step that is complete may have let others begin.
-        let begun = core::mem::replace(&mut self.collectives.work.lanes, lanes);
-        for context in begun {
-            if !self.collectives.work.lanes.contains(&context) {
-                self.collectives.work.lanes.push(context);
-            }
-        }
         moved
     }
 
