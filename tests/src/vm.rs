@@ -86,8 +86,7 @@ impl Parts {
     }
 
     /// Lets the machine have a program, as `/host/NAME`.
-    pub fn share(&self, program: &Path) -> io::Result<()> {
-        let name = program.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    pub fn share(&self, program: &Path, name: &str) -> io::Result<()> {
         let to = self.share.join(name);
         let _ = fs::remove_file(&to);
         fs::hard_link(program, &to).or_else(|_| fs::copy(program, &to).map(drop))

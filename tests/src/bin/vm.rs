@@ -96,8 +96,21 @@ macro_rules! native_windows {
     };
 }
 
+// Runs the tests of windows and of regions over jobs with these options. Those of ranks that compute and of fences have
+// options of their own, without adapters.
+macro_rules! one_sided_suite {
+    ($options:literal) => {
+        concat!(
+            "cd /host; export TEST_LAUNCHER=/host/unisono TEST_MEANS='",
+            $options,
+            "'
+        ./regions && ./windows --skip compute --skip fence"
+        )
+    };
+}
+
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 34] = [
+const CHECKS: [Check; 38] = [
     check(
         "devices are up and reach each other",
         2,
@@ -232,6 +245,30 @@ const CHECKS: [Check; 34] = [
         ),
     ),
     check(
+        "windows and regions conform over datagrams of adapters",
+        3,
+        240,
+        one_sided_suite!("-n 3 --device verbs --rc-limit 0 --progress hybrid"),
+    ),
+    check(
+        "windows and regions conform over reliable connections",
+        3,
+        240,
+        one_sided_suite!("-n 3 --device verbs --queues library"),
+    ),
+    check(
+        "windows and regions conform over reliable connections that are posted directly",
+        3,
+        240,
+        one_sided_suite!("-n 3 --device verbs --queues raw"),
+    ),
+    check(
+        "windows and regions conform over few connections",
+        4,
+        240,
+        one_sided_suite!("-n 4 --device verbs --rc-limit 1"),
+    ),
+    check(
         "adapters access windows over a faulty link",
         2,
         180,
@@ -307,6 +344,8 @@ const CHECKS: [Check; 34] = [
 
 /// Programs that run in the machine. Comparisons need only the first.
 const PROGRAMS: [&str; 2] = ["guest", "unisono"];
+/// Tests of the launcher that do so, too.
+const TESTS: [&str; 2] = ["regions", "windows"];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {
@@ -378,7 +417,8 @@ fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
     let bindings = "cmake libclang-dev";
     let cmake = Command::new("cmake").arg("--version").stdout(Stdio::null()).status();
     cmake.map_err(|error| missing_program("cmake", &error, bindings))?;
-    let (profile, programs) = if compares { ("fat", &PROGRAMS[..1]) } else { ("release", &PROGRAMS[..]) };
+    let (profile, programs, tests) =
+        if compares { ("fat", &PROGRAMS[..1], &[][..]) } else { ("release", &PROGRAMS[..], &TESTS[..]) };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = target.join("verbs");
     cargo.args([
@@ -390,16 +430,29 @@ fn build(parts: &Parts, target: &Path, compares: bool) -> Outcome<()> {
         "--quiet",
         "--features",
         "unisono-tests/verbs",
+        "--message-format",
+        "json-render-diagnostics",
     ]);
     cargo.arg("--target-dir").arg(&target);
-    for program in programs {
-        cargo.args(["--bin", program]);
-    }
-    if !cargo.status()?.success() {
+    programs.iter().for_each(|program| _ = cargo.args(["--bin", program]));
+    tests.iter().for_each(|test| _ = cargo.args(["--test", test]));
+    let built = cargo.stderr(Stdio::inherit()).output()?;
+    if !built.status.success() {
         return Err(format!("the machine's programs do not build; they need: {}", install(bindings)).into());
     }
-    for program in programs {
-        parts.share(&target.join(profile).join(program))?;
+    let messages = String::from_utf8(built.stdout)?;
+    for name in programs.iter().chain(tests) {
+        let program = executable(&messages, name).ok_or_else(|| format!("cargo names no program {name}"))?;
+        parts.share(Path::new(program), name)?;
     }
     Ok(())
+}
+
+/// The program that cargo has built for the target with this name, by its messages: the name of a test's file has a hash.
+fn executable<'m>(messages: &'m str, name: &str) -> Option<&'m str> {
+    messages.lines().find_map(|message| {
+        let (_, path) = message.split_once("\"executable\":\"")?;
+        let (path, _) = path.split_once('"')?;
+        message.contains(&format!("\"name\":\"{name}\"")).then_some(path)
+    })
 }

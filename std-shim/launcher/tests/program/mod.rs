@@ -5,10 +5,21 @@ use std::{
     process::{Command, ExitCode, Output, Stdio},
 };
 
-/// Runs the tests whose name contains the first argument that is not an option; all without one.
+/// Runs the tests whose name contains the first argument that is not an option, all without one, but none that contains
+/// the argument of a `--skip`.
 pub(crate) fn run_tests(tests: &[(&str, fn())]) -> ExitCode {
-    let wanted = env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted))) {
+    let (mut wanted, mut skipped, mut arguments) = (None, Vec::new(), env::args().skip(1));
+    while let Some(argument) = arguments.next() {
+        match &*argument {
+            "--skip" => skipped.extend(arguments.next()),
+            _ if !argument.starts_with('-') && wanted.is_none() => wanted = Some(argument),
+            _ => {}
+        }
+    }
+    let is_chosen = |name: &str| {
+        wanted.as_ref().is_none_or(|wanted| name.contains(wanted)) && !skipped.iter().any(|part| name.contains(part))
+    };
+    for (name, test) in tests.iter().filter(|(name, _)| is_chosen(name)) {
         test();
         println!("test {name} ... ok");
     }
@@ -20,9 +31,10 @@ pub(crate) fn run(options: &str, part: &str) -> Output {
     command(options, part).stdin(Stdio::null()).output().expect("unisono starts")
 }
 
-/// What [`run`] runs.
+/// What [`run`] runs. `TEST_LAUNCHER` names another `unisono`, in a virtual machine.
 pub(crate) fn command(options: &str, part: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    let launcher = env::var_os("TEST_LAUNCHER");
+    let mut command = Command::new(launcher.unwrap_or_else(|| env!("CARGO_BIN_EXE_unisono").into()));
     command.arg("run").args(options.split_whitespace()).arg("--");
     command.arg(env::current_exe().expect("this program")).args(part.split_whitespace());
     command

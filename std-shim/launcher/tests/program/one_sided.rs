@@ -1,6 +1,7 @@
 //! What the tests of windows and of regions share.
 
 use core::error::Error;
+use std::env;
 
 use crate::program::{expect, run};
 
@@ -19,17 +20,26 @@ fn ranks(options: &str) -> usize {
     options.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of ranks")
 }
 
+/// The means that `TEST_MEANS` names, options of a job separated by `;`; without it, these.
+fn means_or(usual: &[&str]) -> Vec<String> {
+    let given = env::var("TEST_MEANS").ok();
+    given.map_or_else(
+        || usual.iter().map(ToString::to_string).collect(),
+        |given| given.split(';').map(str::to_owned).collect(),
+    )
+}
+
 /// A part of the program is right at every rank, by all means.
 pub(crate) fn everywhere(part: &str) {
-    for means in MEANS {
-        expect(&run(means, part), 0, &vec!["right"; ranks(means)]);
+    for means in means_or(&MEANS) {
+        expect(&run(&means, part), 0, &vec!["right"; ranks(&means)]);
     }
 }
 
 /// One rank is killed, and all others see that.
 pub(crate) fn expect_death(part: &str) {
-    for means in ["-n 3 --device shm", "-n 3 --device udp", "-n 4 --nodes 2"] {
-        expect(&run(&format!("{means} --on-death tell"), part), 137, &vec!["failed"; ranks(means) - 1]);
+    for means in means_or(&["-n 3 --device shm", "-n 3 --device udp", "-n 4 --nodes 2"]) {
+        expect(&run(&format!("{means} --on-death tell"), part), 137, &vec!["failed"; ranks(&means) - 1]);
     }
 }
 
