@@ -83,6 +83,8 @@ enum Means {
     Udp,
     /// Rings within each of two nodes, datagrams between them.
     Nodes,
+    /// Adapters.
+    Verbs,
 }
 
 /// What ranks do when one of them is killed.
@@ -132,6 +134,7 @@ impl Means {
             Self::Shm => ["--device", "shm"],
             Self::Udp => ["--device", "udp"],
             Self::Nodes => ["--nodes", "2"],
+            Self::Verbs => ["--device", "verbs"],
         }
     }
 }

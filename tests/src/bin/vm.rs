@@ -110,7 +110,7 @@ macro_rules! one_sided_suite {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 38] = [
+const CHECKS: [Check; 39] = [
     check(
         "devices are up and reach each other",
         2,
@@ -269,6 +269,12 @@ const CHECKS: [Check; 38] = [
         one_sided_suite!("-n 4 --device verbs --rc-limit 1"),
     ),
     check(
+        "ranks are killed amid operations over adapters",
+        4,
+        240,
+        "cd /host && ./kills --means verbs --work windows --runs 24 && ./kills --means verbs --runs 12",
+    ),
+    check(
         "adapters access windows over a faulty link",
         2,
         180,
@@ -343,7 +349,7 @@ const CHECKS: [Check; 38] = [
 ];
 
 /// Programs that run in the machine. Comparisons need only the first.
-const PROGRAMS: [&str; 2] = ["guest", "unisono"];
+const PROGRAMS: [&str; 3] = ["guest", "unisono", "kills"];
 /// Tests of the launcher that do so, too.
 const TESTS: [&str; 2] = ["regions", "windows"];
 
