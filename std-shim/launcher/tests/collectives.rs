@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Some("right") => everything_is_right(&world),
             Some("elements") => every_element_type_is_reduced(&world),
             Some("disagree") => disagree(&world),
+            Some("another") => make_another_call(&world),
             Some("groups") => expect_group_means(&world),
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
+        ("another_call_of_one_rank_is_an_error", another_call_of_one_rank_is_an_error),
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
         ("who_lacks_memory_lets_nobody_wait", who_lacks_memory_lets_nobody_wait),
         ("who_has_a_block_too_long_lets_nobody_wait", who_has_a_block_too_long_lets_nobody_wait),
@@ -142,6 +144,30 @@ fn a_function_panics() {
 fn who_does_something_else_is_named() {
     for options in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2"] {
         expect(&run(options, "disagree"), 0, &[]);
+    }
+}
+
+/// Some of all pairs of calls, and those in which once nobody noticed that the rank asked had done its part in shared
+/// memory.
+fn another_call_of_one_rank_is_an_error() {
+    let known = ["broadcast:2 all_gather:2 3", "scatter:2 all_reduce:2 1", "all_to_all:2 gather:2 1"];
+    let calls: Vec<String> = [2, 200_000]
+        .into_iter()
+        .flat_map(|count| {
+            let kinds = ["broadcast", "reduce", "gather", "scatter", "all_reduce", "all_gather", "all_to_all"];
+            let more = ["barrier", "all_gather_varcount", "reduce_scatter"];
+            kinds.into_iter().chain(more).map(move |kind| format!("{kind}:{count}"))
+        })
+        .collect();
+    let mut random = fastrand::Rng::with_seed(28);
+    let drawn = (0..30).map(|_| {
+        let [one, other] = [&calls[random.usize(..calls.len())], &calls[random.usize(..calls.len())]];
+        // Barriers have no length.
+        let differs = one != other && !(one.starts_with("barrier") && other.starts_with("barrier"));
+        format!("{one} {} {}", if differs { other } else { "scatter:3" }, random.u8(..4))
+    });
+    for part in known.into_iter().map(str::to_owned).chain(drawn) {
+        expect(&run("-n 4 --nodes 2 --hierarchy host:slots", &format!("another {part}")), 0, &[]);
     }
 }
 
@@ -289,6 +315,41 @@ fn give_what_nobody_takes(world: &World) {
     assert!(!takes || is_error(ended), "{ended:?}");
     let ended = ended.and_then(|()| on.all_reduce_in_place(&mut [1_u64], sum));
     assert!(is_error(ended), "{ended:?}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+/// One rank makes another call than the others: one that its group executes in shared memory here and by messages there,
+/// or the reverse. Each call is a collective and a number of elements.
+fn make_another_call(world: &World) {
+    let [usual, other, who] = [2, 3, 4].map(|at| env::args().nth(at).expect("an argument"));
+    let call = if world.rank().0.to_string() == who { other } else { usual };
+    let (kind, count) = call.split_once(':').expect("a number");
+    let count: usize = count.parse().expect("a number");
+    let (size, sum, root) = (world.size() as usize, SystemOperation::sum(), Rank(0));
+    world.all_reduce_in_place(&mut [1_u64], sum).expect("a sum");
+    let (mut block, mut all) = (vec![1_u64; count], vec![0_u64; count * size]);
+    let of_root = if world.rank() == root { size } else { 0 };
+    let (counts, at): (Vec<usize>, Vec<usize>) = (0..size).map(|rank| (count, count * rank)).unzip();
+    let started = Instant::now();
+    let ended = match kind {
+        "barrier" => world.barrier(),
+        "broadcast" => world.broadcast_into(&mut block[..], root),
+        "reduce" => world.reduce_into(&block[..], &mut all[..count * of_root.min(1)], sum, root),
+        "gather" => world.gather_into(&block[..], &mut all[..count * of_root], root),
+        "scatter" => world.scatter_into(&all[..count * of_root], &mut block[..], root),
+        "all_reduce" => world.all_reduce_in_place(&mut block[..], sum),
+        "all_gather" => world.all_gather_into(&block[..], &mut all[..]),
+        "all_gather_varcount" => {
+            let parts = PartitionMut::new(&mut all, &counts, &at).expect("within");
+            world.all_gather_varcount_into(&block[..], parts)
+        }
+        "reduce_scatter" => world.reduce_scatter_block_into(&all[..], &mut block[..], sum),
+        "all_to_all" => world.all_to_all_into(&vec![1_u64; count * size], &mut all[..]),
+        _ => panic!("{kind}"),
+    };
+    let ended = ended.and_then(|()| world.all_reduce_in_place(&mut [1_u64], sum));
+    let is_error = matches!(ended, Err(CollectiveError::Disagrees { .. } | CollectiveError::Missing { .. }));
+    assert!(is_error, "{ended:?}");
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 

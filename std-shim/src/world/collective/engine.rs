@@ -16,6 +16,7 @@ pub(in crate::world) mod release_groups;
 pub(in crate::world) mod rooted_stream;
 pub(in crate::world) mod schedule;
 pub(in crate::world) mod scratch_pool;
+pub(in crate::world) mod started_calls;
 pub(in crate::world) mod status;
 pub(in crate::world) mod token_trees;
 pub(in crate::world) mod transfer;

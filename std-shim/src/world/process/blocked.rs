@@ -80,7 +80,7 @@ impl Process {
         let now = self.transport.now;
         for place in places {
             if let Some(running) = self.collectives.get_mut(*place) {
-                running.times.waited_since.get_or_insert(now);
+                running.start.waited_since.get_or_insert(now);
             }
         }
         self.blocked.attended.push(AttendedCollectives { places: places.to_vec(), beside_messages });
@@ -92,7 +92,7 @@ impl Process {
         self.blocked.attended.swap_remove(over);
         for place in places {
             if let Some(running) = self.collectives.get_mut(*place) {
-                running.times.waited_since = None;
+                running.start.waited_since = None;
             }
         }
     }

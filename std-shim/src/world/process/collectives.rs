@@ -10,7 +10,7 @@ use unisono_shmem::slot_collectives::data_executor::NoReduction;
 
 use super::Process;
 use super::shutdown::ASK_AFTER;
-use crate::world::collective::engine::active_collective::{ActiveCollective, CallTimes, Outcome, Reducer};
+use crate::world::collective::engine::active_collective::{ActiveCollective, CollectiveStart, Outcome, Reducer};
 use crate::world::collective::engine::context::{ALL_CONTEXTS, RetiredPeer};
 use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
@@ -76,10 +76,8 @@ impl Process {
             scratch,
             reducer: combine.take().unwrap_or_else(|| Box::new(NoReduction)),
             context: id.context << 16 | mix(digest, generation) >> 16,
-            times: CallTimes::default(),
+            start: CollectiveStart::default(),
             is_queued: false,
-            call: 0,
-            first_turn: None,
             exchange: None,
             call_record: None,
             is_persistent: is_kept,
@@ -109,13 +107,13 @@ impl Process {
 
     /// The number, among the user's calls, and the record of a communicator's last collective over messages.
     pub(in crate::world) fn last_record(&self, context: u32) -> Option<(u32, CollectiveRecord)> {
-        self.collectives.contexts.get(context)?.last_record
+        self.collectives.contexts.get(context)?.started.last_record
     }
 
     /// Sets what [`last_record`](Self::last_record) returns.
     pub(in crate::world) fn set_last_record(&mut self, context: u32, record: Option<(u32, CollectiveRecord)>) {
         if let Some(of) = self.collectives.contexts.get_mut(context) {
-            of.last_record = record;
+            of.started.last_record = record;
         }
     }
 
@@ -131,8 +129,7 @@ impl Process {
     pub(super) fn detect_divergence(&mut self, now: u64) {
         let Some(segment) = self.transport.shm.as_ref().map(|shm| shm.node.segment()) else { return };
         let running = self.collectives.active.iter().flatten();
-        let late =
-            running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.times.started) >= ASK_AFTER);
+        let late = running.filter(|running| running.ended.is_none() && now.wrapping_sub(running.start.at) >= ASK_AFTER);
         let others: Vec<(u32, Rank)> = late
             .filter_map(|running| {
                 let (passed, context) = (running.call_record?, running.executor.id().context);
@@ -178,7 +175,7 @@ impl Process {
         let now = self.transport.now;
         let place = self.collectives.active.get_mut(collective as usize)?;
         if let Some(running) = place.as_mut().filter(|running| running.ended.is_none()) {
-            running.times.waited_since.get_or_insert(now);
+            running.start.waited_since.get_or_insert(now);
         }
         if let Some(running) = place.as_mut().filter(|running| running.is_persistent) {
             return running.ended.map(|result| Outcome { result, panic: None, _combine: None });
@@ -407,7 +404,7 @@ impl Process {
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let number = of.number(rank);
         // The notification may concern a collective that has ended here.
-        of.failed.get_or_insert(of.last.failure(number, cause).into());
+        of.failed.get_or_insert(of.started.last.failure(number, cause).into());
         of.close_areas();
         self.end_collectives_of(context, |running| running.name().failure(number, cause).into());
         self.retire(now, context, if cause == FailureCause::Missing { rank } else { self.rank });

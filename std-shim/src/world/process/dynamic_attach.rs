@@ -224,7 +224,7 @@ impl Process {
         let follower = self.collectives.multicast.followers.get(place)?;
         let (context, caller) = (follower.context, follower.caller);
         let of = self.collectives.contexts.get(context).filter(|of| !of.is_freed())?;
-        let entered = of.last.id.sequence;
+        let entered = of.started.last.id.sequence;
         let name = self.stream_name(context, caller)?;
         if self.datagrams.device.mtu() < self.shortest_member_mtu(&name)? {
             // The root sends longer segments than arrive here.
@@ -313,7 +313,7 @@ impl Process {
                 let running = active.get(*call as usize).and_then(Option::as_ref);
                 running.map(|running| running.executor.id().sequence.wrapping_sub(1))
             }
-            None => Some(known.last.id.sequence),
+            None => Some(known.started.last.id.sequence),
         };
         let Some(list) = last.and_then(|last| attached.poll_list(last)) else { return false };
         let bytes = attached::encode(&list);

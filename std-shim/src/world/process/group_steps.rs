@@ -17,7 +17,7 @@ impl CollectiveTable {
         let Some(running) = self.active.get(collective as usize).and_then(Option::as_ref) else { return };
         let context = running.executor.id().context;
         let number = running.executor.plan().group_steps().binary_search(&step.0).ok();
-        let turn = number.and_then(|number| Some(running.first_turn?.after(number as u32)));
+        let turn = number.and_then(|number| Some(running.start.first_turn?.after(number as u32)));
         let lane = self.contexts.get_mut(context).and_then(|of| of.lane.as_mut());
         let (Some(turn), Some(lane)) = (turn, lane) else { return };
         lane.park(turn, collective, step, operation);

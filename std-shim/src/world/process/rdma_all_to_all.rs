@@ -34,7 +34,7 @@ impl Process {
     /// Starts it. `None`: there is no memory, or no region.
     fn try_exchange(&mut self, now: u64, collective: u32) -> Option<()> {
         let running = self.collectives.get_mut(collective)?;
-        let (id, output, agreed, number) = (running.executor.id(), running.output, running.context, running.call);
+        let (id, output, agreed, number) = (running.executor.id(), running.output, running.context, running.start.call);
         let plan = running.executor.plan();
         let (rank, size, bytes) = (plan.rank(), plan.size(), plan.bytes().saturating_mul(plan.size() as usize));
         let (kind, own, exposed) = match running.executor.rdma().and_then(|call| call.key) {
@@ -79,7 +79,7 @@ impl Process {
         self.collectives.start(now, exchange, number);
         // What fails is the user's call.
         if let Some(of) = self.collectives.contexts.get_mut(id.context) {
-            of.last.verb = CollectiveKind::Alltoall;
+            of.started.last.verb = CollectiveKind::Alltoall;
         }
         Some(())
     }

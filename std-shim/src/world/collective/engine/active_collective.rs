@@ -48,11 +48,16 @@ impl Outcome {
 /// The reduction function, called wherever progress is made.
 pub(in crate::world) type Reducer = Box<dyn ReductionOp + Send>;
 
-/// When a collective was started, and since when a thread waits for its end.
+/// The latest start of a collective; a persistent one has several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::world) struct CallTimes {
-    pub(in crate::world) started: u64,
+pub(in crate::world) struct CollectiveStart {
+    /// Its number among the collectives of the communicator that the user has called.
+    pub(in crate::world) call: u32,
+    pub(in crate::world) at: u64,
+    /// Since when a thread waits for its end.
     pub(in crate::world) waited_since: Option<u64>,
+    /// The turn of its first step in this rank's innermost group.
+    pub(in crate::world) first_turn: Option<Turn>,
 }
 
 /// A collective that was prepared or started.
@@ -68,13 +73,9 @@ pub(in crate::world) struct ActiveCollective {
     pub(in crate::world) reducer: Reducer,
     /// The context of its messages.
     pub(in crate::world) context: u32,
-    pub(in crate::world) times: CallTimes,
+    pub(in crate::world) start: CollectiveStart,
     /// Whether it is in the queue of collectives to advance.
     pub(in crate::world) is_queued: bool,
-    /// Its number among the collectives of the communicator that the user has called.
-    pub(in crate::world) call: u32,
-    /// The turn of its first step in this rank's innermost group.
-    pub(in crate::world) first_turn: Option<Turn>,
     /// What it exchanges, if it is part of an alltoall by remote writes.
     pub(in crate::world) exchange: Option<Exchange>,
     /// The call that this rank published for it in shared memory, while it waits.
@@ -255,7 +256,7 @@ impl ActiveCollective {
 
     /// The collective's identity.
     pub(in crate::world) fn name(&self) -> CollectiveName {
-        CollectiveName { id: self.executor.id(), verb: self.executor.collective(), call: self.call }
+        CollectiveName { id: self.executor.id(), verb: self.executor.collective(), call: self.start.call }
     }
 }
 

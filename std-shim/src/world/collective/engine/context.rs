@@ -7,21 +7,19 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use unisono_core::collective::CollectiveKind;
-use unisono_core::ids::{CollectiveId, PeerId, Rank as Member};
+use unisono_core::ids::{PeerId, Rank as Member};
 
 use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
-use super::active_collective::CollectiveName;
 use super::group_lane::GroupLane;
 use super::job_pool::GROUPS;
+use super::started_calls::StartedCalls;
 use crate::environment::Subgroups;
 use crate::world::collective::call_log::SharedCallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
-use crate::world::collective::record::CollectiveRecord;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
@@ -68,10 +66,8 @@ pub(in crate::world) struct Context {
     pub(in crate::world) is_intra_node: bool,
     /// The subgroups over which collectives are composed.
     pub(in crate::world) subgroups: Option<Arc<Subgroups>>,
-    /// The last collective that was started.
-    pub(in crate::world) last: CollectiveName,
-    /// Its number among the user's calls, and which algorithm it is.
-    pub(in crate::world) last_record: Option<(u32, CollectiveRecord)>,
+    /// The collectives that were started.
+    pub(in crate::world) started: StartedCalls,
     /// Why every further collective fails.
     pub(in crate::world) failed: Option<CollectiveError>,
     /// The rank because of which this rank takes no more part.
@@ -345,7 +341,6 @@ impl Contexts {
         is_intra_node: bool,
         subgroups: Option<Arc<Subgroups>>,
     ) {
-        let last = CollectiveName { id: CollectiveId { context, sequence: 0 }, verb: CollectiveKind::Barrier, call: 0 };
         let (failed, over, is_revoked, is_freed) = (None, None, false, false);
         let (way, slot, areas) = (None, None, None);
         let begun = Context {
@@ -353,8 +348,7 @@ impl Contexts {
             generation,
             is_intra_node,
             subgroups,
-            last,
-            last_record: None,
+            started: StartedCalls::new(context),
             failed,
             retired_by: over,
             reports: MemberReports::default(),

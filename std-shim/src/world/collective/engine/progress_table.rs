@@ -18,7 +18,7 @@ use unisono_core::multicast::UnreliableHeader;
 use unisono_core::schedule::StepOperation;
 use unisono_core::span::Span as Bytes;
 
-use super::active_collective::{ActiveCollective, CallTimes, CollectiveName};
+use super::active_collective::{ActiveCollective, CollectiveName, CollectiveStart};
 use super::context::{
     ALL_CONTEXTS, Context, ContextOffer, Contexts, CreationOrder, RECEIVE_STATUS, RetiredPeer, Round,
 };
@@ -291,7 +291,7 @@ impl CollectiveTable {
     fn admits(&mut self, from: PeerId, header: &TreeHeader) -> bool {
         let context = context_of(header.key());
         let is_open = |id: CollectiveId| (id.context, id.sequence) == (context, header.sequence);
-        let is_ahead = |of: &Context| header.sequence.wrapping_sub(of.last.id.sequence).cast_signed() > 0;
+        let is_ahead = |of: &Context| header.sequence.wrapping_sub(of.started.last.id.sequence).cast_signed() > 0;
         match self.contexts.get(context) {
             _ if !header.shape.is_multicast => self.check_key(from, header.key()),
             // Of an earlier communicator, or the one that is being opened.
@@ -368,7 +368,7 @@ impl CollectiveTable {
             self.report_fault(from, ALL_CONTEXTS, FailureCause::Corrupt);
             return false;
         }
-        let last = known.map_or(0, |context| context.last.id.sequence);
+        let last = known.map_or(0, |context| context.started.last.id.sequence);
         if sequence.wrapping_sub(last).cast_signed() > 0 {
             let ahead = EarlyCollective { peer: from, sequence, context };
             if self.early.iter().filter(|other| other.peer == from).count() > PENDING_MAX + EAGER_CREDIT as usize {
@@ -408,15 +408,15 @@ impl CollectiveTable {
         let Some(running) = running.get_mut(place as usize).and_then(Option::as_mut) else { return };
         let context = running.executor.id().context;
         let Some(own) = contexts.get_mut(context) else { return };
-        let sequence = own.last.id.sequence.wrapping_add(1);
+        let sequence = own.started.last.id.sequence.wrapping_add(1);
         running.executor.restart(CollectiveId { context, sequence });
-        running.times = CallTimes { started: now, waited_since: None };
-        (running.ended, running.call) = (None, call);
         let steps = running.executor.plan().group_steps().len() as u32;
-        running.first_turn = own.lane.as_mut().map(|lane| lane.enter(steps));
-        own.last = running.name();
+        let first_turn = own.lane.as_mut().map(|lane| lane.enter(steps));
+        running.start = CollectiveStart { call, at: now, waited_since: None, first_turn };
+        running.ended = None;
+        own.started.record(running.name(), running.context);
         if running.exchange.is_none() {
-            own.last_record = Some((call, running.executor.plan().record()));
+            own.started.last_record = Some((call, running.executor.plan().record()));
         }
         ahead.retain(|ahead| {
             let is_this = ahead.sequence == sequence && ahead.context >> 16 == context;
@@ -631,7 +631,7 @@ impl CollectiveTable {
         self.pending().flat_map(|(i, running)| {
             let CollectiveId { context, sequence } = running.executor.id();
             let subject = CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence };
-            let since = running.times.started;
+            let since = running.start.at;
             self.first_awaited(i, running).map(move |peer| AwaitedRank { peer, context, subject, since })
         })
     }
@@ -659,19 +659,19 @@ impl CollectiveTable {
             let subject =
                 CollectiveRef { mechanism: Mechanism::Messages, context: running.context, sequence: id.sequence };
             let awaited = self.partners(i, running).collect();
-            Some(StuckCollective { subject, verb, since: running.times.waited_since?, awaited })
+            Some(StuckCollective { subject, verb, since: running.start.waited_since?, awaited })
         })
     }
 
     /// The ranks that each collective waits for that no thread waits for.
     pub(in crate::world) fn unattended(&self) -> impl Iterator<Item = Vec<Rank>> {
-        let idle = self.pending().filter(|(_, running)| running.times.waited_since.is_none());
+        let idle = self.pending().filter(|(_, running)| running.start.waited_since.is_none());
         idle.map(|(i, running)| self.partners(i, running).collect())
     }
 
     /// Whether a collective is under way that no thread waits for.
     pub(in crate::world) fn has_unattended(&self) -> bool {
-        self.pending().any(|(_, running)| running.times.waited_since.is_none())
+        self.pending().any(|(_, running)| running.start.waited_since.is_none())
     }
 
     /// The ranks of the job that a collective waits for.
@@ -692,19 +692,22 @@ impl CollectiveTable {
             let what = CollectiveRef { context: running.context, ..subject };
             running.executor.id().sequence == subject.sequence && what.communicator() == subject.communicator()
         });
+        let elsewhere = |CollectiveName { id, verb, .. }| {
+            let communicator = subject.communicator();
+            Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence })
+        };
         match same.next() {
-            Some((_, running)) if running.ended.is_some() => Some(Participation::Done),
-            Some((i, running)) if running.context == subject.context => {
-                Some(Participation::entered(self.partners(i, running)))
-            }
-            Some((_, running)) => {
-                let (communicator, CollectiveName { id, verb, .. }) = (subject.communicator(), running.name());
-                Some(Participation::Absent(BlockedOn::Collective { verb, communicator, sequence: id.sequence }))
-            }
+            Some((i, running)) if running.context == subject.context => Some(match running.ended {
+                Some(_) => Participation::Done,
+                None => Participation::entered(self.partners(i, running)),
+            }),
+            Some((_, running)) => Some(elsewhere(running.name())),
             None => {
-                let last = self.contexts.get(subject.communicator())?.last.id.sequence;
-                let is_over = last.wrapping_sub(subject.sequence).cast_signed() >= 0;
-                is_over.then_some(Participation::Done)
+                let started = &self.contexts.get(subject.communicator())?.started;
+                match started.contradicting(subject.sequence, subject.context) {
+                    Some(other) => Some(elsewhere(other)),
+                    None => started.has_started(subject.sequence).then_some(Participation::Done),
+                }
             }
         }
     }
