@@ -18,7 +18,7 @@ fn core_needs_no_library_and_delivers_over_a_faulty_wire() {
     let own = std::env::current_exe().expect("this program");
     let target = own.ancestors().nth(3).expect("the target folder").join("core-c");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--locked", "--offline", "-p", "unisono-core-c", "--target-dir"]);
+    cargo.args(["build", "--release", "--locked", "-p", "unisono-core-c", "--target-dir"]);
     for (name, _) in std::env::vars_os() {
         // It is built as it ships.
         if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
