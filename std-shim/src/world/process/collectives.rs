@@ -15,7 +15,7 @@ use crate::world::collective::engine::context::{ALL_CONTEXTS, RetiredPeer};
 use crate::world::collective::engine::machine::Machine;
 use crate::world::collective::engine::progress_table::{PeerFault, StatusEvent};
 use crate::world::collective::engine::rdma_all_to_all::RdmaAllToAll;
-use crate::world::collective::engine::schedule::{layout, mix};
+use crate::world::collective::engine::schedule::{Groups, layout, mix};
 use crate::world::collective::engine::status::StatusMessage;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::Shape;
@@ -46,7 +46,8 @@ impl Process {
         let (generation, [remote, intra_node]) = (of.generation, &mut self.collectives.schedules);
         let choices = if of.is_intra_node { intra_node } else { remote };
         let has_lane = of.lane.as_ref().is_some_and(|lane| lane.supports(plan));
-        let prepared = choices.schedule(plan, shape.tables.is_some(), (of.subgroups.as_ref(), has_lane))?;
+        let prepared =
+            choices.schedule(plan, shape.tables.is_some(), Groups { subgroups: of.subgroups.as_ref(), has_lane })?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_locally(context)) };

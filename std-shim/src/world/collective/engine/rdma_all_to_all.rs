@@ -280,7 +280,7 @@ impl RdmaAllToAll {
 #[cfg(test)]
 mod tests {
     use super::super::machine::Machine;
-    use super::super::schedule::ScheduleCache;
+    use super::super::schedule::{Groups, ScheduleCache};
     use super::*;
     use crate::environment::tuning::MulticastUse;
     use crate::environment::tuning::{Override, Tuning};
@@ -302,7 +302,7 @@ mod tests {
             reduction_id: 0,
         };
         let plan = ScheduleCache::new(tuning, false, MulticastUse::Unavailable)
-            .schedule(&spec, false, (None, false))
+            .schedule(&spec, false, Groups::default())
             .expect("a plan");
         let Machine::Rdma(call) = Machine::new(CollectiveId { context: 3, sequence: 0 }, plan) else {
             panic!("remote writes");

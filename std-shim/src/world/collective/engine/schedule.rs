@@ -91,6 +91,14 @@ impl AnyPlan {
     }
 }
 
+/// The subgroups of a communicator.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::world) struct Groups<'a> {
+    pub(in crate::world) subgroups: Option<&'a Arc<Subgroups>>,
+    /// Whether the ranks of this rank's innermost group execute its steps in shared memory.
+    pub(in crate::world) has_lane: bool,
+}
+
 /// A rank's schedule for one collective, computed once for all equal calls.
 #[derive(Clone, Debug)]
 pub(in crate::world) struct CachedSchedule(Arc<ScheduleEntry>);
@@ -222,23 +230,22 @@ impl ScheduleCache {
         Self { tuning, carrier, multicast, entries: vec![None; CACHE_ENTRIES].into() }
     }
 
-    /// The schedule of a collective of a communicator with these subgroups. `has_lane`: the ranks of this rank's innermost
-    /// group execute its steps in shared memory.
+    /// The schedule of a collective of a communicator with these subgroups.
     pub(in crate::world) fn schedule(
         &mut self,
         plan: &CollectiveSpec,
         varying: bool,
-        (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
+        groups: Groups<'_>,
     ) -> Result<CachedSchedule, CollectiveError> {
         let hash = hash(plan);
         let place = hash as usize % CACHE_ENTRIES;
         if let Some(Some(known)) = self.entries.get(place)
-            && (&known.0.plan, known.0.varying, known.0.has_lane) == (plan, varying, has_lane)
-            && known.0.subgroups.as_ref().map(Arc::as_ptr) == subgroups.map(Arc::as_ptr)
+            && (&known.0.plan, known.0.varying, known.0.has_lane) == (plan, varying, groups.has_lane)
+            && known.0.subgroups.as_ref().map(Arc::as_ptr) == groups.subgroups.map(Arc::as_ptr)
         {
             return Ok(known.clone());
         }
-        let prepared = self.prepare(plan, varying, hash, (subgroups, has_lane))?;
+        let prepared = self.prepare(plan, varying, hash, groups)?;
         if let Some(known) = self.entries.get_mut(place) {
             *known = Some(prepared.clone());
         }
@@ -251,7 +258,7 @@ impl ScheduleCache {
         plan: &CollectiveSpec,
         varying: bool,
         hash: u32,
-        (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
+        groups: Groups<'_>,
     ) -> Result<CachedSchedule, CollectiveError> {
         let whole =
             if has_blocks(plan.collective) { plan.bytes.saturating_mul(plan.size as usize) } else { plan.bytes };
@@ -271,7 +278,7 @@ impl ScheduleCache {
             // No schedule has as many ports.
             let release = u32::from(shape.is_multicast) << 16;
             let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
-            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), (subgroups, has_lane)));
+            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), groups));
         }
         if let Some((native_steps, selected_by)) = self.tuning.rdma(plan, varying, self.carrier) {
             let (collective, algorithm) = (plan.collective.name(), rdma_name(native_steps));
@@ -288,8 +295,9 @@ impl ScheduleCache {
             // No schedule and no tree has as many ports.
             let digest = mix(hash, 3 << 30 | u32::from(native_steps));
             let rdma = RdmaPlan { blocks: plan.size, native_steps };
-            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, (subgroups, has_lane)));
+            return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, groups));
         }
+        let Groups { subgroups, has_lane } = groups;
         let over = subgroups.map(Arc::as_ref);
         let multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast);
         let is_multicast = multicast.is_some();
@@ -379,14 +387,14 @@ fn unscheduled(
     schedule: AnyPlan,
     record: CollectiveRecord,
     digest: u32,
-    (subgroups, has_lane): (Option<&Arc<Subgroups>>, bool),
+    groups: Groups<'_>,
 ) -> CachedSchedule {
     CachedSchedule(Arc::new(ScheduleEntry {
         plan: *plan,
         varying: false,
-        subgroups: subgroups.cloned(),
+        subgroups: groups.subgroups.cloned(),
         steps: Box::default(),
-        has_lane,
+        has_lane: groups.has_lane,
         group_steps: Box::default(),
         schedule,
         is_multicast: false,
@@ -501,11 +509,14 @@ mod tests {
     #[test]
     fn ranks_that_do_the_same_have_one_digest_and_others_another() {
         let digest =
-            |plan: CollectiveSpec| choices().schedule(&plan, false, (None, false)).expect("a schedule").digest();
+            |plan: CollectiveSpec| choices().schedule(&plan, false, Groups::default()).expect("a schedule").digest();
         let mut choices = choices();
         for rank in (0..4).map(Rank) {
             assert_eq!(
-                choices.schedule(&CollectiveSpec { rank, ..PLAN }, false, (None, false)).expect("a schedule").digest(),
+                choices
+                    .schedule(&CollectiveSpec { rank, ..PLAN }, false, Groups::default())
+                    .expect("a schedule")
+                    .digest(),
                 digest(PLAN)
             );
         }
@@ -528,7 +539,7 @@ mod tests {
     #[test]
     fn messages_are_cut_to_lengths_that_the_wire_has() {
         let plan = CollectiveSpec { collective: CollectiveKind::Allgather, bytes: 5 << 30, grain: 1, ..PLAN };
-        let prepared = choices().schedule(&plan, false, (None, false)).expect("a schedule");
+        let prepared = choices().schedule(&plan, false, Groups::default()).expect("a schedule");
         assert!(prepared.schedule().segments() >= 20);
     }
 }
