@@ -20,5 +20,6 @@ pub mod peer_lifecycle;
 pub mod placements;
 pub mod rails;
 pub mod rma;
+mod small_endpoint;
 pub mod token_tree;
 pub mod window;

@@ -5,18 +5,12 @@
 //! events at any time.
 
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
-use unisono_core::endpoint::operation::Operation;
-use unisono_core::endpoint::peer::Peer;
-use unisono_core::endpoint::placement::Placement;
-use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Config, ControlMessage, Endpoint, Event, Handler, Pools, Sender, Verdict};
+use unisono_core::endpoint::{Endpoint, Event, Handler, Verdict};
 use unisono_core::ids::{Incarnation, PeerId, PlacementId, RemoteKey, first_psn};
 use unisono_core::span::{Region, Span};
-use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::receive_window::ReceiveWindow;
 use unisono_core::wire::{DatagramKind, Flags, HEADER, Header, Opening, SEGMENT_HEADER, SegmentHeader};
 
-use super::clock::Abstract;
+use super::small_endpoint::{Records, small_endpoint};
 use crate::model_checker::Model;
 
 const WINDOW: usize = 8;
@@ -42,8 +36,6 @@ pub struct Placements {
     /// Sequence numbers that the peer uses, fewer than the window's segments.
     pub numbers: u32,
 }
-
-type Records = Arrays<Abstract<0>, 2, 2, 1, 1, 4>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Grant {
@@ -71,7 +63,7 @@ pub enum Content {
 /// The owner, and what the peer knows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    endpoint: Endpoint<Records, WINDOW, BITS>,
+    endpoint: Endpoint<Records<1, 1, 4>, WINDOW, BITS>,
     held: [Option<Datagram>; HOLDABLE],
     grants: Vec<Grant>,
     broken: Option<&'static str>,
@@ -222,27 +214,7 @@ impl Model for Placements {
     type Action = Action;
 
     fn initial(&self) -> State {
-        let config = Config {
-            rank: OWNER,
-            incarnation: INCARNATIONS[0],
-            receive_slots: 2 * WINDOW as u32,
-            holdable: HOLDABLE as u32,
-            granularity: 1,
-            silence: 8,
-            idle: 4,
-            control: CongestionControl::Fixed,
-            probe_queue: DeviceQueue::Polled,
-        };
-        let pools = Pools {
-            peers: [Peer::UNKNOWN; 2],
-            senders: [Sender::FREE; 2],
-            rails: [],
-            receivers: [ReceiveWindow::EMPTY; 2],
-            operations: [Operation::FREE; 1],
-            placements: [Placement::FREE; 1],
-            control_messages: [ControlMessage::FREE; 4],
-        };
-        let mut endpoint = Endpoint::new((), config, pools);
+        let mut endpoint = small_endpoint(OWNER, INCARNATIONS[0], HOLDABLE);
         endpoint.add_peer((), WRITER, INCARNATIONS[1], MTU);
         State { endpoint, held: [const { None }; HOLDABLE], grants: Vec::new(), broken: None }
     }

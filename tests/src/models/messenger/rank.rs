@@ -4,11 +4,7 @@ use alloc::collections::BTreeMap;
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
-use unisono_core::endpoint::operation::Operation;
-use unisono_core::endpoint::peer::Peer;
-use unisono_core::endpoint::placement::Placement;
-use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{self, ControlMessage, Endpoint, Sender, Verdict};
+use unisono_core::endpoint::{Endpoint, Verdict};
 use unisono_core::ids::{Incarnation, PeerId, RemoteKey};
 use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, StepKey};
 use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
@@ -20,10 +16,8 @@ use unisono_core::messenger::{
 };
 use unisono_core::span::{Region, RegionRange, Span};
 use unisono_core::transport::{EndpointHost, EndpointTransport, Fetch, Token, TokenTable};
-use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::receive_window::ReceiveWindow;
 
-use crate::models::clock::Abstract;
+use crate::models::small_endpoint::{Records, small_endpoint};
 
 /// Bytes of the longest datagram: a header and the longest header of a message.
 const MTU: u32 = 64;
@@ -43,8 +37,6 @@ const HEADERS: u16 = 1;
 /// Most rounds of progress in one action: more than any needs that copies nothing.
 const ROUNDS: u32 = 16;
 
-type Clock = Abstract<0>;
-type Records = Arrays<Clock, 2, 2, OPERATIONS, PLACEMENTS, NOTICES>;
 type Tokens = TokenTable<[Token; OPERATIONS], [Token; PLACEMENTS]>;
 
 /// The storage of a messenger.
@@ -159,7 +151,7 @@ impl EndpointHost for Memory {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Side {
     rank: u32,
-    endpoint: Endpoint<Records, WINDOW, BITS>,
+    endpoint: Endpoint<Records<OPERATIONS, PLACEMENTS, NOTICES>, WINDOW, BITS>,
     messenger: Messenger<Storage>,
     tokens: Tokens,
     memory: Memory,
@@ -206,27 +198,7 @@ fn messenger() -> Messenger<Storage> {
 impl Side {
     /// With `reach`, that many bytes of a payload of the peer can be read.
     pub(super) fn new(rank: u32, reach: usize) -> Self {
-        let config = endpoint::Config {
-            rank: PeerId(rank),
-            incarnation: incarnation(rank),
-            receive_slots: 2 * WINDOW as u32,
-            holdable: HOLDABLE as u32,
-            granularity: 1,
-            silence: 8,
-            idle: 4,
-            control: CongestionControl::Fixed,
-            probe_queue: DeviceQueue::Polled,
-        };
-        let pools = endpoint::Pools {
-            peers: [Peer::UNKNOWN; 2],
-            senders: [Sender::FREE; 2],
-            rails: [],
-            receivers: [ReceiveWindow::EMPTY; 2],
-            operations: [Operation::FREE; OPERATIONS],
-            placements: [Placement::FREE; PLACEMENTS],
-            control_messages: [ControlMessage::FREE; NOTICES],
-        };
-        let mut endpoint = Endpoint::new((), config, pools);
+        let mut endpoint = small_endpoint(PeerId(rank), incarnation(rank), HOLDABLE);
         endpoint.add_peer((), PeerId(1 - rank), incarnation(1 - rank), MTU);
         Self {
             rank,
@@ -254,7 +226,15 @@ impl Side {
         &mut self,
         run: impl FnOnce(
             &mut Messenger<Storage>,
-            &mut EndpointTransport<'_, Records, [Token; OPERATIONS], [Token; PLACEMENTS], Memory, WINDOW, BITS>,
+            &mut EndpointTransport<
+                '_,
+                Records<OPERATIONS, PLACEMENTS, NOTICES>,
+                [Token; OPERATIONS],
+                [Token; PLACEMENTS],
+                Memory,
+                WINDOW,
+                BITS,
+            >,
         ) -> T,
     ) -> T {
         let Self { endpoint, messenger, tokens, memory, .. } = self;

@@ -1,23 +1,16 @@
 //! One rank: its endpoint, the held datagrams and postings of its device, and the knowledge of its user.
 
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
-use unisono_core::endpoint::operation::Operation;
-use unisono_core::endpoint::peer::{Peer, PeerState};
-use unisono_core::endpoint::storage::Arrays;
-use unisono_core::endpoint::{Config, Endpoint, Event, Handler, PoolUsage, Pools, ReceiveBatch, Sender, Verdict};
+use unisono_core::endpoint::peer::PeerState;
+use unisono_core::endpoint::{Endpoint, Event, Handler, PoolUsage, ReceiveBatch, Verdict};
 use unisono_core::ids::{OperationId, PeerId};
-use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::receive_window::ReceiveWindow;
 
 use super::datagram::{Datagram, Message, nth_incarnation};
 use super::peer;
-use crate::models::clock::Abstract;
+use crate::models::small_endpoint::{Records, small_endpoint};
 
 const HOLDABLE: usize = 1;
 const NOTICES: usize = 3;
-
-type Clock = Abstract<0>;
-type Records<const M: usize> = Arrays<Clock, 2, 2, M, 0, NOTICES>;
 
 /// Datagrams that arrive together, in this order.
 pub type Arrivals = [Option<Datagram>; 3];
@@ -86,7 +79,7 @@ pub(super) enum Observation {
 /// The rank, with at most `M` messages under way and `M` postings unfinished.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct RankState<const W: usize, const BITS: u32, const M: usize> {
-    endpoint: Endpoint<Records<M>, W, BITS>,
+    endpoint: Endpoint<Records<M, 0, NOTICES>, W, BITS>,
     rank: u8,
     incarnation: u8,
     /// Incarnations of the other rank that bootstrap has announced or skipped.
@@ -107,28 +100,8 @@ pub(super) struct RankState<const W: usize, const BITS: u32, const M: usize> {
 impl<const W: usize, const BITS: u32, const M: usize> RankState<W, BITS, M> {
     /// A new incarnation of a rank.
     pub(super) fn new(rank: u8, incarnation: u8, announced: u8) -> Self {
-        let config = Config {
-            rank: peer(rank),
-            incarnation: nth_incarnation(rank, incarnation),
-            receive_slots: 8.max(2 * W as u32),
-            holdable: HOLDABLE as u32,
-            granularity: 1,
-            silence: 8,
-            idle: 4,
-            control: CongestionControl::Fixed,
-            probe_queue: DeviceQueue::Polled,
-        };
-        let pools = Pools {
-            peers: [Peer::UNKNOWN; 2],
-            senders: [Sender::FREE; 2],
-            rails: [],
-            receivers: [ReceiveWindow::EMPTY; 2],
-            operations: [Operation::FREE; M],
-            placements: [],
-            control_messages: [unisono_core::endpoint::ControlMessage::FREE; NOTICES],
-        };
         Self {
-            endpoint: Endpoint::new((), config, pools),
+            endpoint: small_endpoint(peer(rank), nth_incarnation(rank, incarnation), HOLDABLE),
             rank,
             incarnation,
             announced,
@@ -365,7 +338,7 @@ impl<const W: usize, const BITS: u32, const M: usize> core::fmt::Debug for RankS
 
 /// Handles the held datagrams that the batch names. Returns the rule that it breaks.
 fn deliver_held<const W: usize, const BITS: u32, const M: usize>(
-    batch: &mut ReceiveBatch<'_, Records<M>, Inbox<'_>, W, BITS>,
+    batch: &mut ReceiveBatch<'_, Records<M, 0, NOTICES>, Inbox<'_>, W, BITS>,
     held: &mut [Option<Datagram>; HOLDABLE],
     from: PeerId,
 ) -> Option<&'static str> {
