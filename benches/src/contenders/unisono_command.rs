@@ -59,6 +59,13 @@ pub fn within_node(binary: &Path, ranks: u32, oversubscribed: bool, benchmark: &
     among(binary, "shm", ranks, oversubscribed, benchmark, key)
 }
 
+/// As [`within_node`], `options` given to the launcher.
+pub fn on_node(binary: &Path, ranks: u32, options: &[&str], benchmark: &[&str], key: &str) -> io::Result<f64> {
+    let mut launcher = limited(binary.as_os_str());
+    launcher.args(["run", "-n", &ranks.to_string(), "--device", "shm"]).args(options);
+    job(launcher, binary, benchmark, "shm", [key]).map(|[figure]| figure)
+}
+
 /// As [`within_node`], over any device.
 pub fn among(
     binary: &Path,
