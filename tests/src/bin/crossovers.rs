@@ -16,7 +16,7 @@ use unisono_tests::harness::lab::Lab;
 use unisono_tests::harness::report::{Limit, Report, quantile};
 
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
-/// Calls of a measurement take this long, and are so many.
+/// The time that the calls of a measurement take, within these numbers of calls.
 const NANOSECONDS: u64 = 300_000_000;
 const CALLS: [u64; 2] = [3, 200];
 
