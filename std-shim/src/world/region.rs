@@ -42,6 +42,7 @@ use super::collective::{AsView, AsViewMut, Element};
 use super::communicator::Communicator;
 use super::process::remote_access::NativeMemory;
 use super::shm_transport::Buffer;
+use super::window::copies::bytes_of_view;
 use super::window::memory::WindowMemory;
 use super::window::raw::RawUpdate;
 use super::window::targets::{Access, Members, PollingCalls, Target, Targets};
@@ -440,12 +441,12 @@ impl RemoteRegion {
     /// [`WindowError`]; errors that the target reports are those of the flush.
     pub fn accumulate<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
         let update = operation.into().update(T::ELEMENT);
-        self.targets.update(update, size_of::<T>(), data.as_bytes(), None, self.rank, offset)
+        self.targets.update(update, size_of::<T>(), &bytes_of_view(&data.as_view())?, None, self.rank, offset)
     }
 
     /// Combines one element atomically, and returns its old value.

@@ -25,7 +25,7 @@
 //! memory of a window that was dropped and not [freed](Window::free) is never used again.
 
 pub(super) mod blocks;
-mod copies;
+pub(super) mod copies;
 mod create;
 mod dynamic;
 mod epochs;

@@ -21,7 +21,7 @@ fn ranks(options: &str) -> usize {
 }
 
 /// The means that `TEST_MEANS` names, options of a job separated by `;`; without it, these.
-fn means_or(usual: &[&str]) -> Vec<String> {
+pub(crate) fn means_or(usual: &[&str]) -> Vec<String> {
     let given = env::var("TEST_MEANS").ok();
     given.map_or_else(
         || usual.iter().map(ToString::to_string).collect(),

@@ -169,7 +169,9 @@ impl Targets {
 }
 
 /// The bytes of a view without the gaps: a copy if there are any.
-pub(super) fn bytes_of_view<'d, T: IntoBytes + Immutable>(data: &View<'d, T>) -> Result<Cow<'d, [u8]>, WindowError> {
+pub(in crate::world) fn bytes_of_view<'d, T: IntoBytes + Immutable>(
+    data: &View<'d, T>,
+) -> Result<Cow<'d, [u8]>, WindowError> {
     match data.dense() {
         Some(bytes) => Ok(bytes.into()),
         None => Ok(data.packed().ok_or(Failure::ResourceExhausted)?.into()),

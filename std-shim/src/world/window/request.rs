@@ -13,6 +13,7 @@ use unisono_core::rma::stride::Stride;
 use unisono_core::span::Span;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::copies::bytes_of_view;
 use super::place::Place;
 use super::raw::RawUpdate;
 use super::remote::remote_span;
@@ -343,12 +344,13 @@ impl Window {
     /// [`WindowError`].
     pub fn request_accumulate<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         target: Rank,
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<PutRequest<'_>, WindowError> {
-        self.raw_request_update(RawUpdate::of::<T>(operation.into()), data.as_bytes(), target, offset)
+        let update = RawUpdate::of::<T>(operation.into());
+        self.raw_request_update(update, &bytes_of_view(&data.as_view())?, target, offset)
     }
 
     /// As [`get_accumulate`](Self::get_accumulate), with a request (`MPI_Rget_accumulate`). More than 4 KiB are waited
@@ -369,12 +371,12 @@ impl Window {
     /// [`WindowError`].
     pub fn request_get_accumulate<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         target: Rank,
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<GetRequest<'_, T>, WindowError> {
-        self.request_fetch(RawUpdate::of::<T>(operation.into()), data.as_bytes(), target, offset)
+        self.request_fetch(RawUpdate::of::<T>(operation.into()), &bytes_of_view(&data.as_view())?, target, offset)
     }
 
     /// Starts to copy `count` elements from the memory of a rank, from byte `offset` on (`MPI_Rget`).

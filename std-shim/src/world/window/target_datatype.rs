@@ -114,7 +114,7 @@ impl Window {
     /// they have more than 8 bytes.
     pub fn accumulate_typed<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         target: Rank,
         offset: usize,
         count: usize,
@@ -123,7 +123,7 @@ impl Window {
     ) -> Result<(), WindowError> {
         let update = operation.into().update(T::ELEMENT);
         let there = TargetElements { rank: target, offset, count, datatype };
-        self.targets.update_blocks(update, size_of::<T>(), data.as_bytes(), there)
+        self.targets.update_blocks(update, size_of::<T>(), &bytes_of_view(&data.as_view())?, there)
     }
 }
 

@@ -6,19 +6,20 @@ use unisono_core::rma::header::ElementUpdate;
 use unisono_core::rma::operation::RmaRequest;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::copies::bytes_of_view;
 use super::memory::{WindowMemory, width_of};
 use super::place::Place;
 use super::raw::RawUpdate;
 use super::remote::{of, remote_span};
 use super::targets::{Access, Targets};
 use super::{AccumulateOperation, Window, WindowError};
-use crate::world::collective::{Element, SystemOperation};
+use crate::world::collective::{AsView, Element, SystemOperation};
 use crate::world::process::remote_access::{CallEnd, CallMemory};
 use unisono_bootstrap::Rank;
 
 impl Window {
-    /// Combines the elements in the memory of a rank, from byte `offset` on, with `data`, each atomically
-    /// (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
+    /// Combines the elements in the memory of a rank, from byte `offset` on, with `data`, a slice or the elements of a
+    /// [`View`](crate::collective::View), each atomically (`MPI_Accumulate`). Done after the next flush. Accumulates of one rank on the same elements are executed in
     /// order. Elements of more than 8 bytes take several round trips, for which this call waits.
     ///
     /// ```
@@ -38,12 +39,13 @@ impl Window {
     /// [`WindowError`]; errors that the target reports are those of the flush.
     pub fn accumulate<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         target: Rank,
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
-        self.raw_update(RawUpdate::of::<T>(operation.into()), data.as_bytes(), None, target, offset)
+        let update = RawUpdate::of::<T>(operation.into());
+        self.raw_update(update, &bytes_of_view(&data.as_view())?, None, target, offset)
     }
 
     /// As [`accumulate`](Self::accumulate), and returns the old elements in `result`, as many as `data` has
@@ -64,14 +66,14 @@ impl Window {
     /// [`WindowError`]; [`WindowError::Unsupported`] if the lengths differ.
     pub fn get_accumulate<T: Element>(
         &self,
-        data: &[T],
+        data: &(impl AsView<T> + ?Sized),
         result: &mut [T],
         target: Rank,
         offset: usize,
         operation: impl Into<AccumulateOperation>,
     ) -> Result<(), WindowError> {
         let update = RawUpdate::of::<T>(operation.into());
-        self.raw_update(update, data.as_bytes(), Some(result.as_mut_bytes()), target, offset)
+        self.raw_update(update, &bytes_of_view(&data.as_view())?, Some(result.as_mut_bytes()), target, offset)
     }
 
     /// Combines one element atomically, and returns its old value (`MPI_Fetch_and_op`, and a flush of it).
