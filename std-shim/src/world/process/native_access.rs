@@ -170,6 +170,12 @@ impl NativeAccess {
         !self.operations.is_empty() || !self.failed.is_empty()
     }
 
+    /// Whether a write to a peer was posted, and has neither ended nor been requested of the peer.
+    pub(super) fn is_writing(&self, peer: PeerId) -> bool {
+        let is_its = |call: &RmaCall| call.to == peer && matches!(call.request, RmaRequest::Write { .. });
+        self.operations.values().any(|operation| is_its(&operation.call)) || self.failed.iter().any(is_its)
+    }
+
     /// Whether there is something to do for peers.
     pub(super) fn has_work(&self) -> bool {
         !self.inbox.is_empty() || !self.connections.outbox.is_empty()

@@ -39,6 +39,10 @@ impl NativeAccess {
         false
     }
 
+    pub(super) const fn is_writing(&self, _: PeerId) -> bool {
+        false
+    }
+
     pub(super) const fn has_work(&self) -> bool {
         false
     }

@@ -102,6 +102,8 @@ struct TargetUse {
     pending: u32,
     /// Writes whose placement no flush has confirmed.
     has_written: bool,
+    /// Some of them were requested of the target.
+    has_requested: bool,
     /// The regions that they name.
     regions: Vec<u16>,
     /// Flushes that have not ended.
@@ -240,8 +242,11 @@ impl RemoteAccess {
 
     /// An operation was requested of its target, after it had been started.
     pub(super) fn record_requested(&mut self, call: &RmaCall) {
-        if let Some(CallRecord { window, target, end: CallEnd::Flush, .. }) = self.calls.get(&call.user).copied() {
-            self.target_use(window, target).has_written |= matches!(call.request, RmaRequest::Write { .. });
+        if let Some(CallRecord { window, target, end, .. }) = self.calls.get(&call.user).copied()
+            && matches!((call.request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request))
+        {
+            let used = self.target_use(window, target);
+            (used.has_written, used.has_requested) = (true, true);
         }
         self.has_arrived = true;
     }
@@ -444,7 +449,8 @@ impl Process {
         let is_flush = request == RmaRequest::Flush;
         if is_flush {
             // It confirms the writes up to here.
-            self.remote_access.target_use(window, to.0).has_written = false;
+            let used = self.remote_access.target_use(window, to.0);
+            (used.has_written, used.has_requested) = (false, false);
         }
         if let Some(failure) = self.aborted {
             self.release_call_memory(memory);
@@ -452,8 +458,16 @@ impl Process {
         }
         let user = self.requests.start();
         let call = RmaCall { to: to.into(), at, request, fence: false, user };
-        let is_native = self.post_natively(self.transport.now, &call);
-        if !is_native && let Err(error) = self.request_of_target(&call) {
+        // Writes of a window to one target are executed in the order of the calls, by adapter and target.
+        let is_ordered = matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request));
+        let follows_requests = is_ordered && self.remote_access.target_use(window, to.0).has_requested;
+        let is_native = !follows_requests && self.post_natively(self.transport.now, &call);
+        let requested = match is_ordered && self.remote_access.native.is_writing(call.to) {
+            _ if is_native => Ok(()),
+            true => Err(RmaStartError::Full),
+            false => self.request_of_target(&call),
+        };
+        if let Err(error) = requested {
             self.requests.release(user);
             self.release_call_memory(memory);
             return Err(match error {
