@@ -29,6 +29,13 @@ const MEANS: [(&str, &str); 11] = [
     ("nested, faulty", "--device udp --hierarchy 4,2 --loss 3% --reorder 5% --dup 3%"),
 ];
 
+/// With `--adapters`.
+const ADAPTERS: [(&str, &str); 3] = [
+    ("adapters", "--device verbs --queues library"),
+    ("adapters, posted directly", "--device verbs --queues raw"),
+    ("adapters, hybrid", "--device verbs --progress hybrid"),
+];
+
 /// Compares random programs with their serial execution.
 #[derive(Parser, Clone, Debug)]
 struct Options {
@@ -44,6 +51,9 @@ struct Options {
     /// Steps of a program.
     #[arg(long, default_value_t = 60)]
     steps: usize,
+    /// Over the adapters of this machine.
+    #[arg(long)]
+    adapters: bool,
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
@@ -69,14 +79,16 @@ fn judge(options: &Options) -> ExitCode {
     };
     while goes_on(programs) {
         let seed = options.seed + programs;
-        let (name, means) = MEANS[(seed % MEANS.len() as u64) as usize];
+        let all = if options.adapters { &ADAPTERS[..] } else { &MEANS };
+        let (name, means) = all[(seed % all.len() as u64) as usize];
         let ranks = 3 + fastrand::Rng::with_seed(seed).u32(0..7);
         match run(seed, ranks, means, options.steps) {
             Ok(results) => compared += results,
             Err(reason) => {
                 findings += 1;
                 eprintln!("{name}, {ranks} ranks: {reason}");
-                eprintln!("again: differential --seed {seed} --runs 1 --steps {}", options.steps);
+                let adapters = if options.adapters { " --adapters" } else { "" };
+                eprintln!("again: differential --seed {seed} --runs 1 --steps {}{adapters}", options.steps);
             }
         }
         programs += 1;

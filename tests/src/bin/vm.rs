@@ -96,8 +96,8 @@ macro_rules! native_windows {
     };
 }
 
-// Runs the tests of windows and of regions over jobs with these options. Those of ranks that compute and of fences have
-// options of their own, without adapters.
+// Runs the tests of windows and of regions over jobs with these options, but those of ranks that compute, which have a
+// mode of progress of their own, and of fences, which need two nodes.
 macro_rules! one_sided_suite {
     ($options:literal) => {
         concat!(
@@ -110,7 +110,7 @@ macro_rules! one_sided_suite {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 39] = [
+const CHECKS: [Check; 42] = [
     check(
         "devices are up and reach each other",
         2,
@@ -208,6 +208,12 @@ const CHECKS: [Check; 39] = [
         ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
     ),
     check(
+        "random programs of messages and collectives equal their serial execution",
+        4,
+        240,
+        "/host/differential --adapters --runs 9 --steps 30",
+    ),
+    check(
         "operations over reliable connections",
         4,
         240,
@@ -251,6 +257,12 @@ const CHECKS: [Check; 39] = [
         one_sided_suite!("-n 3 --device verbs --rc-limit 0 --progress hybrid"),
     ),
     check(
+        "ranks that compute answer operations over datagrams of adapters",
+        2,
+        60,
+        "cd /host; export TEST_LAUNCHER=/host/unisono TEST_MEANS='-n 2 --device verbs --rc-limit 0'; ./windows compute",
+    ),
+    check(
         "windows and regions conform over reliable connections",
         3,
         240,
@@ -284,6 +296,14 @@ const CHECKS: [Check; 39] = [
         for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         for bytes in 8 300000; do job -n 2 -- ./guest windows --bytes $bytes; test $posted -gt 20; done"
         ),
+    ),
+    check(
+        "puts keep their order over a faulty link, by adapters and requests",
+        3,
+        120,
+        "cd /host; export TEST_LAUNCHER=/host/unisono TEST_MEANS='-n 3 --device verbs --queues library;-n 3 --device verbs --queues raw'
+        for i in 0 1 2; do tc qdisc add dev net$i root netem limit 10000 delay 1ms loss 3% || exit 1; done
+        ./windows data_is",
     ),
     check(
         "windows are accessed over a link that loses everything for a while",
@@ -349,7 +369,7 @@ const CHECKS: [Check; 39] = [
 ];
 
 /// Programs that run in the machine. Comparisons need only the first.
-const PROGRAMS: [&str; 3] = ["guest", "unisono", "kills"];
+const PROGRAMS: [&str; 4] = ["guest", "unisono", "differential", "kills"];
 /// Tests of the launcher that do so, too.
 const TESTS: [&str; 2] = ["regions", "windows"];
 
