@@ -29,7 +29,8 @@ pub(super) struct SmallBroadcast {
 impl SmallBroadcast {
     /// `None`: the call is not such a broadcast.
     pub(super) fn of(plan: &CollectiveSpec, course: &SlotSchedule, areas: &CollectiveAreas) -> Option<Self> {
-        let bytes = NonZero::new(plan.bytes).filter(|_| course.is_short_broadcast())?;
+        let is_short = course.is_short_broadcast() && !cfg!(without = "small_broadcast");
+        let bytes = NonZero::new(plan.bytes).filter(|_| is_short)?;
         let (root, kind, done) = (plan.root.0, plan.reduction_id, areas.done(plan.rank.0));
         let chunk = NonZero::new(areas.first_chunk(root)).filter(|_| course.has_one_chunk());
         Some(Self { bytes, root, kind, stamp: areas.stamp(root, 0), chunk, done })

@@ -118,6 +118,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         burst.left = 0;
         let transmit = self.transmit_one(now, posting, head, handler);
         burst.is_due = transmit.is_some_and(|transmit| transmit.reason == TxReason::First);
+        if cfg!(without = "tx_bursts") {
+            burst.is_due = false;
+        }
         transmit
     }
 

@@ -39,6 +39,9 @@ impl<S: MessageStorage> PointToPoint<S> {
     /// `None`: nothing was sent.
     #[inline(always)]
     pub fn send_inline(&mut self, to: PeerId) -> Option<HeaderCredit> {
+        if cfg!(without = "inline_messages") {
+            return None;
+        }
         let headers = self.config.headers;
         let peer = self.peers.as_mut().get_mut(to.0 as usize)?;
         if peer.is_failed || peer.sent.held > 0 || peer.sent.outstanding >= headers {
