@@ -56,3 +56,47 @@ impl Reordering {
         self.allowance = self.allowance.saturating_add(1).min(Self::max_allowance::<W>());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path that lets this number of segments overtake one.
+    fn allowing(allowance: u16) -> Reordering {
+        Reordering { allowance, ..Reordering::NONE }
+    }
+
+    #[test]
+    fn allowance_grows_up_to_a_part_of_the_window() {
+        fn most<const W: usize>() -> u16 {
+            let mut path = Reordering::NONE;
+            (0..2 * W).for_each(|_| path.handle_spurious_repair::<W>());
+            path.allowance
+        }
+        assert_eq!([most::<2>(), most::<4>(), most::<8>(), most::<16>(), most::<64>()], [1, 2, 2, 4, 16]);
+        assert_eq!([Reordering::count::<8>(1, 1), Reordering::count::<8>(1, u32::MAX)], [2, 3]);
+    }
+
+    #[test]
+    fn allowance_shrinks_after_as_many_needed_repairs_as_the_window_has_segments() {
+        let mut path = allowing(3);
+        (1..8).for_each(|_| path.handle_needed_repair::<8>());
+        assert_eq!(path.allowance, 3);
+        path.handle_needed_repair::<8>();
+        assert_eq!((path.allowance, path.repairs), (2, 0));
+        // But not below what was observed since.
+        path.handle_late_arrival(2);
+        (0..8).for_each(|_| path.handle_needed_repair::<8>());
+        assert_eq!((path.allowance, path.observed), (2, 0));
+        (0..16).for_each(|_| path.handle_needed_repair::<8>());
+        assert_eq!(path.allowance, 0);
+    }
+
+    #[test]
+    fn a_path_that_keeps_the_order_counts_no_repairs() {
+        let mut path = Reordering::NONE;
+        (0..100).for_each(|_| path.handle_needed_repair::<8>());
+        assert_eq!(path, Reordering::NONE);
+        assert!(path.shows_loss(1) && !path.shows_loss(0));
+    }
+}

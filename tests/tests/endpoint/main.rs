@@ -8,6 +8,7 @@ mod conservation;
 mod credit;
 mod hostile;
 mod messages;
+mod readiness;
 mod remote_access;
 mod restart;
 mod shutdown;
