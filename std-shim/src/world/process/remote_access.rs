@@ -462,10 +462,12 @@ impl Process {
         let is_ordered = matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request));
         let follows_requests = is_ordered && self.remote_access.target_use(window, to.0).has_requested;
         let is_native = !follows_requests && self.post_natively(self.transport.now, &call);
-        let requested = match is_ordered && self.remote_access.native.is_writing(call.to) {
-            _ if is_native => Ok(()),
-            true => Err(RmaStartError::Full),
-            false => self.request_of_target(&call),
+        let requested = if is_native {
+            Ok(())
+        } else if is_ordered && self.remote_access.native.is_writing(call.to) {
+            Err(RmaStartError::Full)
+        } else {
+            self.request_of_target(&call)
         };
         if let Err(error) = requested {
             self.requests.release(user);
