@@ -73,7 +73,6 @@ fn main() -> Result<ExitCode, io::Error> {
     } else {
         options.ranks.clone()
     };
-    let is_real = if sockets > 1 { "" } else { ", simulated" };
     let mut report = Report::new(7, options.json);
     let all = [Means::SharedMemory, Means::Messages, Means::Sockets(2), Means::Sockets(4)];
     let mut lines = Vec::new();
@@ -89,7 +88,8 @@ fn main() -> Result<ExitCode, io::Error> {
                 .collect::<Result<_, _>>()?;
             times.sort_by(f64::total_cmp);
             let shares = if ranks > processors { ", oversubscribed" } else { "" };
-            let note = if matches!(means, Means::Sockets(_)) { is_real } else { "" };
+            let is_simulated = matches!(means, Means::Sockets(divided) if divided != sockets);
+            let note = if is_simulated { ", simulated" } else { "" };
             let of = format!("{}{note}, {ranks} ranks{shares}", means.name());
             report.figure("barrier", &of, quantile(&times, 0.5) / 1e3, "us", Limit::None);
             points.push((f64::from(ranks), quantile(&times, 0.5) / 1e3));
@@ -100,7 +100,7 @@ fn main() -> Result<ExitCode, io::Error> {
         }
     }
     if let Some(path) = &options.plot {
-        let caption = format!("barrier of one node, {processors} processors, {sockets} sockets{is_real}");
+        let caption = format!("barrier of one node, {processors} processors, {sockets} sockets; others are simulated");
         let x_label = |ranks: f64| ranks.to_string();
         let chart = Chart { caption, x: "ranks".to_owned(), y: "µs".to_owned(), x_label, lines };
         plot::draw(path, &[chart]).map_err(|error| io::Error::other(error.to_string()))?;
