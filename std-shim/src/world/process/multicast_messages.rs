@@ -285,7 +285,7 @@ impl Process {
         if is_foreign {
             return Matched::Nobody;
         }
-        if sequence.wrapping_sub(known.started.last.id.sequence).cast_signed() > 0 {
+        if !known.started.has_started(sequence) {
             return if self.collectives.is_finished { Matched::Nobody } else { Matched::Wait };
         }
         let place = undecided.iter().position(|collective| {

@@ -86,6 +86,14 @@ pub(in crate::world) enum CallEnd {
     Nobody,
 }
 
+impl CallEnd {
+    /// Whether the request is a write of a window by a put. Those to one target are executed in the order of the calls,
+    /// by adapter and target, and a flush confirms them.
+    const fn is_of_put(self, request: RmaRequest) -> bool {
+        matches!((request, self), (RmaRequest::Write { .. }, Self::Flush | Self::Request))
+    }
+}
+
 /// An operation that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct CallRecord {
@@ -243,7 +251,7 @@ impl RemoteAccess {
     /// An operation was requested of its target, after it had been started.
     pub(super) fn record_requested(&mut self, call: &RmaCall) {
         if let Some(CallRecord { window, target, end, .. }) = self.calls.get(&call.user).copied()
-            && matches!((call.request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request))
+            && end.is_of_put(call.request)
         {
             let used = self.target_use(window, target);
             (used.has_written, used.has_requested) = (true, true);
@@ -447,24 +455,18 @@ impl Process {
         end: CallEnd,
     ) -> Result<u32, StartError> {
         let is_flush = request == RmaRequest::Flush;
-        if is_flush {
-            // It confirms the writes up to here.
-            let used = self.remote_access.target_use(window, to.0);
-            (used.has_written, used.has_requested) = (false, false);
-        }
         if let Some(failure) = self.aborted {
             self.release_call_memory(memory);
             return Err(StartError::Failed(failure));
         }
         let user = self.requests.start();
         let call = RmaCall { to: to.into(), at, request, fence: false, user };
-        // Writes of a window to one target are executed in the order of the calls, by adapter and target.
-        let is_ordered = matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request));
-        let follows_requests = is_ordered && self.remote_access.target_use(window, to.0).has_requested;
+        let is_put = end.is_of_put(request);
+        let follows_requests = is_put && self.remote_access.target_use(window, to.0).has_requested;
         let is_native = !follows_requests && self.post_natively(self.transport.now, &call);
         let requested = if is_native {
             Ok(())
-        } else if is_ordered && self.remote_access.native.is_writing(call.to) {
+        } else if is_put && self.remote_access.native.is_writing(call.to) {
             Err(RmaStartError::Full)
         } else {
             self.request_of_target(&call)
@@ -481,7 +483,7 @@ impl Process {
             });
         }
         self.remote_access.calls.insert(user, CallRecord { window, target: to.0, memory, end, is_flush });
-        if matches!((request, end), (RmaRequest::Write { .. }, CallEnd::Flush | CallEnd::Request)) {
+        if is_put {
             let used = self.remote_access.target_use(window, to.0);
             if !used.regions.contains(&at.region.digest()) {
                 used.regions.push(at.region.digest());
@@ -490,7 +492,10 @@ impl Process {
             used.has_written |= end == CallEnd::Request;
         }
         if is_flush {
-            self.remote_access.target_use(window, to.0).flushes += 1;
+            let used = self.remote_access.target_use(window, to.0);
+            // It confirms the writes up to here.
+            (used.has_written, used.has_requested) = (false, false);
+            used.flushes += 1;
         }
         if end == CallEnd::Flush {
             self.remote_access.target_use(window, to.0).pending += 1;

@@ -291,7 +291,7 @@ impl CollectiveTable {
     fn admits(&mut self, from: PeerId, header: &TreeHeader) -> bool {
         let context = context_of(header.key());
         let is_open = |id: CollectiveId| (id.context, id.sequence) == (context, header.sequence);
-        let is_ahead = |of: &Context| header.sequence.wrapping_sub(of.started.last.id.sequence).cast_signed() > 0;
+        let is_ahead = |of: &Context| !of.started.has_started(header.sequence);
         match self.contexts.get(context) {
             _ if !header.shape.is_multicast => self.check_key(from, header.key()),
             // Of an earlier communicator, or the one that is being opened.
