@@ -163,4 +163,14 @@ mod tests {
         links.note(0, Some(Rail(2)));
         assert_eq!(links.doubtful(), 0);
     }
+
+    #[test]
+    fn an_answer_clears_the_rail_that_it_came_over() {
+        let mut links = Links::UP;
+        links.note(0b101, None);
+        links.note(0, Some(Rail(0)));
+        assert_eq!(links.doubtful(), 0b100);
+        links.note(0b010, Some(Rail(2)));
+        assert_eq!(links.doubtful(), 0b010);
+    }
 }

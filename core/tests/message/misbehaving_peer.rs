@@ -225,3 +225,19 @@ fn a_message_without_number_is_short_and_not_synchronous() {
         assert_eq!(outcome(payload, is_synchronous), Outcome::ProtocolViolation, "{payload} {is_synchronous}");
     }
 }
+
+/// A peer asks for a held message only after its former request was answered, and what was found is claimed or declined.
+#[test]
+fn a_second_match_request_is_a_protocol_violation() {
+    const MATCH_REQUEST: u8 = 8;
+    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+    let mut holder = machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+    let mut head = vec![MATCH_REQUEST, 0, 0, 0];
+    head.extend([0_u32, 0, 5].iter().flat_map(|word| word.to_le_bytes()));
+    let mut ask = || holder.handle(PeerId(1), &head, head.len() as u32);
+    assert_eq!(ask(), Outcome::Nothing);
+    assert_eq!(ask(), Outcome::ProtocolViolation);
+    let answered = holder.poll_action();
+    assert!(matches!(answered, Some(Action::Header { to: PeerId(1), .. })), "{answered:?}");
+    assert_eq!(holder.handle(PeerId(1), &head, head.len() as u32), Outcome::Nothing);
+}

@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use unisono_core::message::point_to_point::{Config, Mode};
-use unisono_core::message::{Envelope, Pattern};
+use unisono_core::ids::PeerId;
+use unisono_core::message::point_to_point::{Config, HeaderCredit, MessageHeader, Mode};
+use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
 use crate::host::{Job, Message, Step, envelope};
-use crate::storage::Sizes;
+use crate::storage::{Sizes, machine};
 
 const SHORT: u32 = 8;
 const EAGER: u32 = 64;
@@ -149,4 +150,15 @@ proptest! {
     fn long_programs_complete(case in case(400)) {
         run(&case);
     }
+}
+
+#[test]
+fn a_probe_would_find_what_has_arrived() {
+    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+    let mut machine = machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
+    let pattern = |tag| Pattern { context: Context(0), source: Some(PeerId(1)), tag: Some(Tag(tag)) };
+    assert!(!machine.would_find(&pattern(5)));
+    let head = MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 });
+    machine.handle(PeerId(1), head.as_ref(), MessageHeader::EAGER as u32 + 3);
+    assert!(machine.would_find(&pattern(5)) && !machine.would_find(&pattern(6)));
 }

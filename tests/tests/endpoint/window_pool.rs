@@ -61,6 +61,17 @@ fn watched_peers_do_not_keep_windows_from_those_who_send() {
 }
 
 #[test]
+fn lacks_windows_while_none_is_free() {
+    let network = Network::new(3, Config::default());
+    let mut nodes = job::<64>(&network, 4, |_, sizes| sizes.windows = 2);
+    assert!(!nodes[0].endpoint.lacks_windows());
+    for (peer, is_last) in [(1, false), (2, true)] {
+        nodes[0].send(NodeId(peer), b"takes a window").expect("room");
+        assert_eq!(nodes[0].endpoint.lacks_windows(), is_last);
+    }
+}
+
+#[test]
 fn endpoint_of_a_large_job_sends_bye_without_being_polled_again() {
     let network = Network::new(3, Config::default());
     let mut nodes = job::<64>(&network, 400, |_, sizes| sizes.windows = 4);

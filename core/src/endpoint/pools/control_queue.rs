@@ -62,3 +62,29 @@ impl<P: Pool<ControlMessage>, T: Time> ControlQueue<P, T> {
         Some(behind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ControlMessage, ControlQueue};
+    use crate::time::Nanos;
+    use crate::wire::DatagramKind;
+
+    #[test]
+    fn a_message_is_queued_once() {
+        let first = ControlMessage { to: 3, kind: DatagramKind::Probe, psn: 7, ..ControlMessage::FREE };
+        let others = [
+            ControlMessage { to: 4, ..first },
+            ControlMessage { kind: DatagramKind::Reset, ..first },
+            ControlMessage { psn: 8, ..first },
+        ];
+        let mut queue = ControlQueue::<_, Nanos>::new([ControlMessage::FREE; 8], 0);
+        for message in [first].into_iter().chain(others) {
+            queue.push(message);
+            queue.push(message);
+        }
+        queue.push(first);
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.pop(), Some(first));
+        assert!(others.into_iter().eq(core::iter::from_fn(|| queue.pop())));
+    }
+}

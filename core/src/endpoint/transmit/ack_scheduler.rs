@@ -91,3 +91,30 @@ impl<T: Time> AckScheduler<T> {
         self.due.append(&mut delayed, peers, |peer| &mut peer.ack_link);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::AckScheduler;
+    use crate::endpoint::peer::Peer;
+    use crate::time::Nanos;
+
+    /// The round in which the acknowledgement is due, if one comes every 64 ns, and the margin is 64 times that.
+    fn rounds_until_due(lacks_credit: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut peers = [Peer::<Nanos, 32>::UNKNOWN];
+        let mut acks = AckScheduler::<Nanos>::IDLE;
+        acks.list(&mut peers, 0);
+        (0..100).find(|round| {
+            acks.lacks_credit = lacks_credit(*round);
+            acks.handle_round(1_000_000 + round * 64, 64, &mut peers);
+            acks.has_due()
+        })
+    }
+
+    #[test]
+    fn acknowledgements_wait_for_a_quarter_of_the_margin_at_most() {
+        assert_eq!(rounds_until_due(|_| false), Some(16));
+        assert_eq!(rounds_until_due(|_| true), Some(16), "however often datagrams arrive");
+        assert_eq!(rounds_until_due(|round| round == 0), Some(4), "a peer has no credit, and no datagram arrives");
+        assert_eq!(rounds_until_due(|round| round < 14), Some(16));
+    }
+}
