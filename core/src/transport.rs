@@ -5,6 +5,8 @@
 
 mod endpoint_transport;
 
+use crate::endpoint::GrantError;
+use crate::endpoint::operation::EnqueueError;
 use crate::ids::{PeerId, PlacementId, RemoteKey};
 use crate::span::{RegionRange, Span};
 
@@ -55,6 +57,24 @@ pub enum TransportError {
     Full,
     /// The peer takes no part; the transport reports that by an event.
     PeerGone,
+}
+
+impl From<EnqueueError> for TransportError {
+    fn from(error: EnqueueError) -> Self {
+        match error {
+            EnqueueError::Full => Self::Full,
+            _ => Self::PeerGone,
+        }
+    }
+}
+
+impl From<GrantError> for TransportError {
+    fn from(error: GrantError) -> Self {
+        match error {
+            GrantError::Full => Self::Full,
+            GrantError::UnknownPeer => Self::PeerGone,
+        }
+    }
 }
 
 /// The result of copying a payload out of the sender's memory.

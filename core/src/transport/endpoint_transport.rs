@@ -1,9 +1,9 @@
 //! An endpoint as a transport.
 
 use super::{Fetch, Grant, Progress, Token, Transport, TransportError, TxPayload};
+use crate::endpoint::Endpoint;
 use crate::endpoint::operation::EnqueueError;
 use crate::endpoint::storage::Storage;
-use crate::endpoint::{Endpoint, GrantError};
 use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use crate::message::point_to_point::MessageHeader;
 use crate::pool::Pool;
@@ -70,10 +70,7 @@ where
     O: Pool<Token>,
 {
     fn record(&mut self, queued: Result<OperationId, EnqueueError>, token: Token) -> Result<Progress, TransportError> {
-        let operation = queued.map_err(|error| match error {
-            EnqueueError::Full => TransportError::Full,
-            _ => TransportError::PeerGone,
-        })?;
+        let operation = queued?;
         if let Some(owner) = self.tokens.operations.as_mut().get_mut(operation.0 as usize) {
             *owner = token;
         }
@@ -106,10 +103,7 @@ where
             return Err(TransportError::Full);
         }
         let key = self.host.next_key();
-        let placement = self.endpoint.grant(to, into.span(0, usize::MAX), key).map_err(|error| match error {
-            GrantError::Full => TransportError::Full,
-            GrantError::UnknownPeer => TransportError::PeerGone,
-        })?;
+        let placement = self.endpoint.grant(to, into.span(0, usize::MAX), key)?;
         if let Some(owner) = self.tokens.placements.as_mut().get_mut(placement.record()) {
             *owner = token;
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{Config, HeaderCredit, MessageHeader, Mode};
+use unisono_core::message::point_to_point::{Action, Config, HeaderCredit, MessageHeader, Mode, Outcome};
 use unisono_core::message::{Context, Envelope, Pattern, Tag};
 
 use crate::host::{Job, Message, Step, envelope};
@@ -161,4 +161,16 @@ fn a_probe_would_find_what_has_arrived() {
     let head = MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 });
     machine.handle(PeerId(1), head.as_ref(), MessageHeader::EAGER as u32 + 3);
     assert!(machine.would_find(&pattern(5)) && !machine.would_find(&pattern(6)));
+}
+
+#[test]
+fn a_report_that_is_requested_twice_is_sent_once() {
+    const FLUSH: [u8; 8] = [12, 0, 0, 0, 0, 0, 0, 0];
+    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+    let mut machine = machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
+    for _ in 0..2 {
+        assert_eq!(machine.handle(PeerId(1), &FLUSH, FLUSH.len() as u32), Outcome::Nothing);
+    }
+    assert!(matches!(machine.poll_action(), Some(Action::Header { to: PeerId(1), .. })));
+    assert_eq!(machine.poll_action(), None);
 }

@@ -14,9 +14,9 @@ use core::cell::RefCell;
 use std::time::Instant;
 
 use unisono_core::device::Memory as _;
-use unisono_core::endpoint::operation::{EnqueueError, OperationError};
+use unisono_core::endpoint::Event;
+use unisono_core::endpoint::operation::OperationError;
 use unisono_core::endpoint::peer::PeerState;
-use unisono_core::endpoint::{Event, GrantError};
 use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
 use unisono_core::messenger::SendFailure;
 use unisono_core::rma::Owner;
@@ -195,15 +195,10 @@ impl ProcessTransport {
         payload: Option<Span>,
         owner: OperationOwner,
     ) -> Result<(), TransportError> {
-        match self.endpoint.send(self.now, to, head, payload) {
-            Ok(operation) => {
-                self.record_operation(operation, owner);
-                self.has_posted = true;
-                Ok(())
-            }
-            Err(EnqueueError::Full) => Err(TransportError::Full),
-            Err(_) => Err(TransportError::PeerGone),
-        }
+        let operation = self.endpoint.send(self.now, to, head, payload)?;
+        self.record_operation(operation, owner);
+        self.has_posted = true;
+        Ok(())
     }
 
     #[inline(always)]
@@ -383,10 +378,7 @@ impl Transport for ProcessTransport {
             return Ok(Grant { placement, key: RemoteKey(0) });
         }
         let key = RemoteKey(self.keys.next());
-        let placement = self.endpoint.grant(to, into.span(0, usize::MAX), key).map_err(|error| match error {
-            GrantError::Full => TransportError::Full,
-            GrantError::UnknownPeer => TransportError::PeerGone,
-        })?;
+        let placement = self.endpoint.grant(to, into.span(0, usize::MAX), key)?;
         self.placements.record_granted(placement, to, token);
         Ok(Grant { placement, key })
     }
@@ -416,11 +408,7 @@ impl Transport for ProcessTransport {
             peer.stream(grant.placement.0, from, token);
             return Ok(Progress::Pending);
         }
-        let placed = self.endpoint.place(self.now, to, grant.placement, grant.key, from.span(0, usize::MAX));
-        let operation = placed.map_err(|error| match error {
-            EnqueueError::Full => TransportError::Full,
-            _ => TransportError::PeerGone,
-        })?;
+        let operation = self.endpoint.place(self.now, to, grant.placement, grant.key, from.span(0, usize::MAX))?;
         self.record_operation(operation, OperationOwner::Send(token));
         Ok(Progress::Pending)
     }
