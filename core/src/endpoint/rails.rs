@@ -83,7 +83,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if lives(&preferred) { preferred } else { others.find(lives).unwrap_or(preferred) }
     }
 
-    /// The rail for a Bye or Abort: another in each round.
+    /// The rail for a Bye: another in each round.
     pub(super) fn bye_rail(&self, peer: &Peer<S::Time, BITS>, round: u8) -> Rail {
         let first = self.control_rail(peer);
         if self.has_rails() {

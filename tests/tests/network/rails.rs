@@ -1,5 +1,7 @@
 //! Two rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
 
+use unisono_core::device::DeviceEvent;
+use unisono_core::endpoint::Event;
 use unisono_core::ids::Rail;
 use unisono_tests::scenarios::rails::{RECEIVER, RailStream, SENDER};
 
@@ -133,5 +135,33 @@ fn random_cuts_lose_and_double_nothing() {
         }
         assert_eq!(stream.finish(at + 3_000 * MS), (0, 0), "seed {seed}");
         assert_eq!(stream.resent().1, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_rail_without_path_fails_no_peer_that_another_reaches() {
+    let mut stream = RailStream::new(13, &[500_000_000; 2], 64 << 10);
+    stream.run_until(20 * MS);
+    let event = DeviceEvent::NoPath { peer: RECEIVER.into(), rail: Rail(1) };
+    stream.nodes[0].endpoint.handle_device_event(stream.network.now(), event);
+    stream.run_until(40 * MS);
+    assert_eq!(stream.finish(1_000 * MS), (0, 0));
+}
+
+#[test]
+fn an_abort_leaves_over_a_rail_that_lives() {
+    for rail in (0..3).map(Rail) {
+        let mut stream = RailStream::new(14, &[500_000_000; 3], 64 << 10);
+        stream.run_until(20 * MS);
+        stream.network.set_rail_linked(SENDER, rail, false);
+        stream.run_until(40 * MS);
+        stream.nodes[0].endpoint.abort();
+        stream.nodes[0].wake();
+        let mut is_reported = false;
+        while let Some(step) = stream.network.step_until(80 * MS) {
+            let events = stream.nodes[step.node.0 as usize].drive(step.lane);
+            is_reported |= events.contains(&Event::PeerFailed(SENDER.into()));
+        }
+        assert!(is_reported, "{rail:?}");
     }
 }
