@@ -214,6 +214,11 @@ impl Node {
         };
         let incarnation = patience.incarnation(rank);
         let sitter = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
+        // The others treat a lock on a slot of another incarnation as that of a stranger: this rank takes none then.
+        let is_used = slot.state() != Occupancy::Free && liveness.owner(local)? == LockOwner::Nobody;
+        if is_used {
+            return Err(NodeError::SlotOfEarlierIncarnation(rank));
+        }
         if !liveness.acquire(local)? {
             return Err(NodeError::SlotTaken(rank));
         }

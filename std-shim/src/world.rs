@@ -338,12 +338,15 @@ impl World {
             },
         };
         // Set before any message can arrive: the end of the World closes the barriers of these areas.
-        let on_node = node.as_ref().and_then(|node| IntraNodeGroup::new(node, size));
+        // The ranks of a node decide alike, without a message: each that has attached to its memory has waited until all
+        // others had attached or could not.
+        let shares_node = process.shares_its_node();
+        let on_node = node.as_ref().filter(|_| shares_node).and_then(|node| IntraNodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {
             world.barrier_mode = on_node.as_ref().map(IntraNodeGroup::barrier_mode);
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
-        if on_node.is_none() {
+        if on_node.is_none() && shares_node {
             process.open_lane(WORLD, None);
         }
         let users = UserThreads::default();

@@ -4,6 +4,7 @@ mod program;
 
 use core::time::Duration;
 use std::env;
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
@@ -14,7 +15,10 @@ use unisono::collective::{
     AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
     ViewMut,
 };
+use unisono::environment::InheritedSegment;
 use unisono::{Communicator, Failure, Rank, Tag, World};
+use unisono_shmem::host::file::{Mapping, reopen};
+use unisono_shmem::rank_slot::{Occupant, RankSlot};
 
 /// Block lengths in elements: through slots, through the bulk area in one chunk and in several, by single copy.
 const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
@@ -22,7 +26,10 @@ const COUNTS: [usize; 7] = [0, 1, 3, 200, 3000, 20_000, 150_001];
 const BOUND: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    if env::var_os("UNISONO_RANK").is_some() {
+    if let Some(rank) = env::var_os("UNISONO_RANK") {
+        if env::args().nth(1).is_some_and(|part| part == "apart") && rank == "1" {
+            use_slot();
+        }
         let world = World::join().expect("a world");
         match env::args().nth(1).as_deref() {
             Some("right") => everything_is_right(&world),
@@ -38,6 +45,7 @@ fn main() -> ExitCode {
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
+            Some("apart") => share_no_memory_with_one(&world),
             Some("leader") => wait_for_a_leader_that_gave_up(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
@@ -52,6 +60,7 @@ fn main() -> ExitCode {
         ("blocks_differ_in_length", blocks_differ_in_length),
         ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
+        ("a_rank_without_its_nodes_memory_has_no_slots", a_rank_without_its_nodes_memory),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("another_call_of_one_rank_is_an_error", another_call_of_one_rank_is_an_error),
         ("roots_that_go_round_are_told", roots_that_go_round_are_told),
@@ -139,6 +148,11 @@ fn a_function_panics() {
     }
     // In the step of a group.
     expect(&run("-n 4 --nodes 2 --hierarchy host:slots --on-death tell", "panic"), 0, &["caught"; 4]);
+}
+
+fn a_rank_without_its_nodes_memory() {
+    expect(&run("-n 5 --nodes 2 --hierarchy host:slots", "apart"), 0, &["0 0", "1 0", "2 0", "3 1", "4 1"]);
+    expect(&run("-n 3", "apart"), 0, &["0 0", "1 0", "2 0"]);
 }
 
 fn who_does_something_else_is_named() {
@@ -643,6 +657,36 @@ fn panic_in_a_function(world: &World) {
         _ => panic!("rank {own} got no error"),
     }
     println!("caught");
+}
+
+/// Claims the slot of this rank in the node's segment, as an earlier incarnation of it: this one gets no shared memory.
+fn use_slot() {
+    let given: InheritedSegment = env::var("UNISONO_SEGMENT").expect("given").parse().expect("a descriptor");
+    let InheritedSegment::Descriptor { number, holder } = given else { panic!("no segment") };
+    let file = reopen(number, holder).expect("a segment");
+    let (mapping, layout) = Mapping::open(file.as_fd()).expect("a segment");
+    // SAFETY: only the slot is used.
+    let segment = unsafe { mapping.segment() };
+    let slot = RankSlot::of(segment, &layout, 1).expect("a slot");
+    slot.claim(Occupant { rank: 1, incarnation: 1, process: 1 }).expect("it is free");
+}
+
+/// One rank does not share its node's memory: no rank of that node uses slots in the World, and none at all in a
+/// duplicate. Prints on how many of these this rank uses some.
+fn share_no_memory_with_one(world: &World) {
+    assert_eq!(world.node().is_none(), world.rank() == Rank(1));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let uses_slots = |on: &Communicator| {
+        for count in [60_000, 3000, 1] {
+            let mut sums = vec![0; count];
+            on.all_reduce_into(&vec![1_u32; count], &mut sums, SystemOperation::sum()).expect("sums");
+            assert_eq!(sums, vec![world.size(); count]);
+        }
+        let record = on.last_collective().expect("an allreduce");
+        record.is_in_slots || record.has_group_slots
+    };
+    let used = [uses_slots(world), uses_slots(&duplicate)].map(usize::from);
+    println!("{} {}", world.rank(), used.into_iter().sum::<usize>());
 }
 
 /// What the innermost groups of a World on two nodes, and of duplicates, exchange their parts by.

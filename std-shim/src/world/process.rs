@@ -138,7 +138,7 @@ impl Process {
         let mut regions = device.regions();
         let own = device.mtu();
         let trailer = own.saturating_sub(device.limits().mtu);
-        let is_whole = shm.as_ref().is_some_and(|shm| shm.node.size() == rank_slot.1);
+        let is_whole = shm.as_ref().is_some_and(|shm| shm.peer_count + 1 == rank_slot.1);
         let digests = settings.digests();
         let groups = device.lanes(Rail(0)).ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
         let multicast = MulticastUse::of(device.limits().groups > 0, device.limits().rails);

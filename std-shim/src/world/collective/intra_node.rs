@@ -789,11 +789,11 @@ impl Communicator {
 
 impl Process {
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
-    /// there is only one.
+    /// there is only one. `shares_nodes`: all members agree that each shares memory with all ranks of its node.
     pub(in crate::world) fn open_slot(
         &mut self,
         context: u32,
-        slot: CommunicatorSlot,
+        (slot, shares_nodes): (CommunicatorSlot, bool),
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
@@ -804,7 +804,7 @@ impl Process {
             Some(group) => {
                 (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
             }
-            None if !is_intra_node && self.open_lane(context, Some(slot)) => {
+            None if !is_intra_node && shares_nodes && self.open_lane(context, Some(slot)) => {
                 self.collectives.contexts.get_mut(context)?.slot = Some(slot);
             }
             None => self.collectives.communicator_slots.release(slot),

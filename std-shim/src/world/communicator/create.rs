@@ -474,7 +474,7 @@ impl Communicator {
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
-        let on_node = room.and_then(|room| process.open_slot(context, room, rank));
+        let on_node = room.and_then(|room| process.open_slot(context, (room, shares_node), rank));
         process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);
