@@ -45,6 +45,7 @@ fn main() -> ExitCode {
             Some("reproducible") => brackets_are_fixed(&world),
             Some("varying") => blocks_of_any_length(&world),
             Some("panic") => panic_in_a_function(&world),
+            Some("spoilt") => panic_in_a_group(&world),
             Some("apart") => share_no_memory_with_one(&world),
             Some("leader") => wait_for_a_leader_that_gave_up(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         ("blocks_differ_in_length", blocks_differ_in_length),
         ("results_are_reproducible", results_are_reproducible),
         ("a_function_that_panics_does_so_where_it_is_waited_for", a_function_panics),
+        ("a_function_that_panics_in_a_group_fails_all_ranks", a_function_panics_in_a_group),
         ("a_rank_without_its_nodes_memory_has_no_slots", a_rank_without_its_nodes_memory),
         ("who_does_something_else_is_named", who_does_something_else_is_named),
         ("another_call_of_one_rank_is_an_error", another_call_of_one_rank_is_an_error),
@@ -148,6 +150,16 @@ fn a_function_panics() {
     }
     // In the step of a group.
     expect(&run("-n 4 --nodes 2 --hierarchy host:slots --on-death tell", "panic"), 0, &["caught"; 4]);
+}
+
+/// Of groups of three ranks, one that is not the leader panics.
+fn a_function_panics_in_a_group() {
+    let slots = "-n 6 --nodes 2 --hierarchy host:slots --on-death tell";
+    for mode in ["engine", "thread"] {
+        for part in ["all_reduce 1 room", "all_reduce 5 world", "immediate 4 room", "reduce 2 room", "reduce 4 world"] {
+            expect(&run(&format!("{slots} --progress {mode}"), &format!("spoilt {part}")), 0, &["caught"; 6]);
+        }
+    }
 }
 
 fn a_rank_without_its_nodes_memory() {
@@ -656,6 +668,34 @@ fn panic_in_a_function(world: &World) {
         }
         _ => panic!("rank {own} got no error"),
     }
+    println!("caught");
+}
+
+/// The function of one rank panics in a reduction of 32 KiB, to which all ranks of a group apply it. No rank waits for
+/// long, and other communicators are as before.
+fn panic_in_a_group(world: &World) {
+    let [kind, victim, on] = [2, 3, 4].map(|at| env::args().nth(at).expect("an argument"));
+    let duplicate = world.duplicate().expect("a duplicate");
+    let (on, other): (&Communicator, &Communicator) =
+        if on == "room" { (&duplicate, world) } else { (world, &duplicate) };
+    let (own, victim, root) = (on.rank(), Rank(victim.parse().expect("a rank")), Rank(0));
+    let spoilt =
+        UserOperation::commutative(move |l: &u64, r: &u64| if own == victim { panic!("spoilt") } else { l + r });
+    let (data, mut into) = (vec![1_u64; 4096], vec![0_u64; 4096]);
+    let started = Instant::now();
+    let ended = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| match &*kind {
+        "all_reduce" => on.all_reduce_into(&data, &mut into, spoilt),
+        "immediate" => on.scope(|scope| scope.immediate_all_reduce_into(&data, &mut into, spoilt)?.wait()),
+        _ => on.reduce_into(&data, if own == root { &mut into[..] } else { &mut [] }, spoilt, root),
+    }));
+    let has_panicked = ended.is_err();
+    let next = ended.unwrap_or(Ok(())).and_then(|()| on.barrier());
+    assert!(matches!(next, Err(CollectiveError::Missing { rank, .. }) if rank == victim), "{next:?}");
+    assert_eq!(has_panicked, own == victim);
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    on.barrier().expect_err("it stays failed");
+    other.all_reduce_into(&data, &mut into, SystemOperation::sum()).expect("a sum");
+    assert!(into.iter().all(|sum| *sum == u64::from(world.size())));
     println!("caught");
 }
 
