@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             Some("probe") => hang(&world, probe),
             Some("agreement") => hang(&world, agreement),
             Some("forms") => hang(&world, forms),
+            Some("turns") => late(&world, take_turns),
             Some("slow") => slow(&world),
             part => panic!("no part {part:?}"),
         }
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ("a_missing_message_is_reported", a_missing_message_is_reported),
         ("a_rank_in_another_call_is_named_with_it", a_rank_in_another_call_is_named),
         ("forms_that_do_not_match_name_each_other", forms_that_do_not_match_name_each_other),
+        ("ranks_that_wait_for_their_turn_name_the_late_one", ranks_that_wait_for_their_turn),
         ("nothing_is_reported_while_nothing_hangs", nothing_is_reported_while_nothing_hangs),
     ])
 }
@@ -139,6 +141,20 @@ fn forms_that_do_not_match_name_each_other() {
     }
 }
 
+/// Threads wait for the second of two allreduces. Its steps in the slots of a group wait for those of the first one: of
+/// rank 0 for one that is executed, of rank 2 for one that has not begun.
+fn ranks_that_wait_for_their_turn() {
+    let output = run("-n 4 --nodes 2 --hierarchy host:slots --watchdog 1s", "turns 1");
+    expect(&output, 0, &[]);
+    let reports = lines(&output);
+    for rank in [0, 2, 3] {
+        let begins = format!("unisono: rank {rank} waits in all_reduce 4 ");
+        let own = reports.iter().filter(|line| line.starts_with(&begins));
+        let one = own.filter(|line| line.ends_with("; missing: rank 1 (does not answer)")).count();
+        assert_eq!(one, 1, "rank {rank}: {reports:#?}");
+    }
+}
+
 fn nothing_is_reported_while_nothing_hangs() {
     for means in MEANS {
         let output = run(&format!("-n 4 {means} --watchdog 400ms"), "slow");
@@ -167,7 +183,8 @@ fn is_like(line: &str, ends: &str) -> bool {
 
 /// One rank is late; the others wait for long.
 fn late(world: &World, part: impl Fn(&World)) {
-    if world.rank().0 == LATE {
+    let late = env::args().nth(2).map_or(LATE, |rank| rank.parse().expect("a rank"));
+    if world.rank().0 == late {
         thread::sleep(Duration::from_secs(3));
     }
     part(world);
@@ -254,6 +271,18 @@ fn forms(world: &World) {
         });
     }
     sum(world, 1);
+}
+
+/// Starts two allreduces, and waits for the second one first.
+fn take_turns(world: &World) {
+    let (mut first, mut second) = ([0_u32], [0_u32]);
+    world.scope(|scope| {
+        let one = scope.immediate_all_reduce_into(&[1], &mut first, SystemOperation::sum()).expect("begun");
+        let two = scope.immediate_all_reduce_into(&[2], &mut second, SystemOperation::sum()).expect("begun");
+        two.wait().expect("a sum");
+        one.wait().expect("a sum");
+    });
+    assert_eq!((first, second), ([world.size()], [2 * world.size()]));
 }
 
 fn slow(world: &World) {

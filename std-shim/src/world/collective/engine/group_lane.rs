@@ -166,13 +166,28 @@ impl GroupLane {
         self.executing.is_some() || !self.parked.is_empty()
     }
 
-    /// The collective whose step is being executed, and the rank of the job that it waits for.
-    pub(in crate::world) fn awaited(&self) -> Option<(u32, Rank)> {
-        let executing = self.executing.as_ref()?;
+    /// Whether a collective has a step that has begun and is not complete.
+    pub(in crate::world) fn has_step_of(&self, collective: u32) -> bool {
+        let is_executing = self.executing.as_ref().is_some_and(|executing| executing.collective == collective);
+        is_executing || self.parked.iter().any(|parked| parked.collective == collective)
+    }
+
+    /// Whether a step is being executed: those that are parked wait for it.
+    pub(in crate::world) const fn is_executing(&self) -> bool {
+        self.executing.is_some()
+    }
+
+    /// Whether the step of this turn is the next one that is executed.
+    pub(in crate::world) fn is_next(&self, turn: Turn) -> bool {
+        self.lane.is_next(turn)
+    }
+
+    /// The rank of the job that the step being executed waits for.
+    pub(in crate::world) fn awaited(&self) -> Option<Rank> {
+        self.executing.as_ref()?;
         let awaited = self.slots.awaited()?;
         let is_missing = awaited.word.acquire(Site::Plain) == awaited.seen;
-        let rank = self.members.get(awaited.rank.0 as usize).filter(|_| is_missing)?;
-        Some((executing.collective, *rank))
+        self.members.get(awaited.rank.0 as usize).copied().filter(|_| is_missing)
     }
 
     /// Executes steps whose turn it is until one is complete or waits for other ranks.
@@ -226,7 +241,7 @@ impl GroupLane {
                     }
                     self.slots.handle_done(operation);
                 }
-                Poll::Pending => return LaneEvent::Waits(self.awaited().map(|(_, rank)| rank)),
+                Poll::Pending => return LaneEvent::Waits(self.awaited()),
                 Poll::Complete => {
                     let is_unpacked = !*writes || output.unpack(running, regions).is_ok();
                     self.executing = None;

@@ -512,10 +512,24 @@ impl CollectiveTable {
         calls.any(|(i, _)| self.unscheduled_partners(i, context).contains(&peer))
     }
 
-    /// The peer that a step of a collective waits for in this rank's innermost group.
-    fn group_partner(&self, collective: u32, context: u32) -> Option<PeerId> {
-        let (executed, rank) = self.contexts.get(context)?.lane.as_ref()?.awaited()?;
-        (executed == collective).then_some(rank.into())
+    /// The peers that the steps of a collective wait for in this rank's innermost group: the rank that the step being
+    /// executed waits for, also where it is another collective's and theirs wait for their turn; until the step whose
+    /// turn it is has begun, the ranks of which its collective awaits messages.
+    fn group_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
+        let of = self.contexts.get(context);
+        let lane = of.and_then(|of| of.lane.as_ref()).filter(|lane| lane.has_step_of(collective));
+        let (Some(of), Some(lane)) = (of, lane) else { return Vec::new() };
+        if lane.is_executing() {
+            return lane.awaited().map(PeerId::from).into_iter().collect();
+        }
+        let is_next = |running: &&ActiveCollective| {
+            let first = running.start.first_turn.filter(|_| running.executor.id().context == context);
+            let steps = 0..running.executor.plan().group_steps().len() as u32;
+            first.is_some_and(|first| steps.into_iter().any(|step| lane.is_next(first.after(step))))
+        };
+        let next = self.pending().map(|(_, running)| running).find(is_next);
+        let ranks = next.into_iter().flat_map(|running| running.executor.partners());
+        ranks.filter_map(|rank| Some(of.members.world_rank(Rank(rank.0))?.into())).collect()
     }
 
     /// The peers that a call waits for which no schedule executes.
@@ -648,7 +662,7 @@ impl CollectiveTable {
         let unscheduled = running.executor.is_unscheduled().then(|| self.unscheduled_partners(i, context));
         let members = self.contexts.get(context).map(|context| &context.members);
         let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
-        let in_group = self.group_partner(i, context);
+        let in_group = self.group_partners(i, context).into_iter().take(1);
         peer.map(PeerId::from).into_iter().chain(in_group).chain(unscheduled.into_iter().flatten())
     }
 
@@ -681,7 +695,7 @@ impl CollectiveTable {
         let members = self.contexts.get(context).map(|context| context.members.clone());
         let of_schedule =
             running.executor.partners().filter_map(move |rank| members.as_ref()?.world_rank(Rank(rank.0)));
-        let in_group = self.group_partner(i, context);
+        let in_group = self.group_partners(i, context);
         of_schedule.chain(in_group.into_iter().chain(unscheduled.into_iter().flatten()).map(Rank::from))
     }
 
