@@ -522,6 +522,44 @@ impl Node {
     }
 }
 
+#[cfg(test)]
+impl Node {
+    /// The attachments of two ranks of this process to one segment.
+    pub(crate) fn pair(waiting: WaitMode) -> [alloc::sync::Arc<Self>; 2] {
+        use std::os::fd::AsFd as _;
+
+        let layout = SegmentLayout::new(SegmentSizes::of_node(2, waiting)).expect("a layout");
+        let file = SegmentFile::create(&layout).expect("a segment");
+        let process = std::process::id();
+        let peers = [0, 1].map(|rank| NodePeer {
+            rank: Rank(rank),
+            incarnation: Incarnation(1),
+            process,
+            place: PeerPlace::SameProcess,
+        });
+        [0, 1].map(|local| {
+            let liveness = LivenessLocks::new(file.as_fd().try_clone_to_owned().expect("a descriptor"));
+            let (mapping, layout) = Mapping::open(liveness.file()).expect("a segment");
+            // SAFETY: the test uses it as a process does.
+            let segment = unsafe { mapping.segment() };
+            let slot = RankSlot::of(segment, &layout, local).expect("a slot");
+            let own_slot = slot.claim(Occupant { rank: local, incarnation: 1, process }).expect("it is free");
+            let sleepers = Sleepers::new(segment, &layout, local).expect("a rank");
+            let peers = peers.into();
+            alloc::sync::Arc::new(Self {
+                segment,
+                _mapping: mapping,
+                layout,
+                local,
+                own_slot,
+                sleepers,
+                peers,
+                liveness,
+            })
+        })
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         // Other ranks that are threads of this process do not see the lock released.

@@ -222,6 +222,7 @@ impl SharedProcess {
                     if rank.is_none() || process.remote_access.is_exposed() {
                         process.wait_words(&mut words);
                     }
+                    process.collectives.lane_wait_words(&mut words);
                 }
                 drop(process);
                 let look = rest.wait_on_any(&words);
@@ -241,7 +242,9 @@ impl SharedProcess {
             }
             let spins = spins && awaits == WaitFor::AnyRank;
             if now - since >= if self.oversubscribed { SPIN_OVERSUBSCRIBED } else { SPIN } && !spins {
-                let from_memory = awaits == WaitFor::AnyRank || process.remote_access.is_exposed();
+                let from_memory = awaits == WaitFor::AnyRank
+                    || process.remote_access.is_exposed()
+                    || process.collectives.has_group_steps();
                 let longest = if from_memory { SHM_SLEEP } else { THREAD_INTERVAL };
                 self.sleep(process, longest);
                 continue;

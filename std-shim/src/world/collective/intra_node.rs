@@ -741,7 +741,8 @@ impl Drop for PublishedWait<'_> {
 }
 
 impl Communicator {
-    /// Waits a little for a word, and for requests to use memory of this rank if others may send some.
+    /// Waits a little for a word, for requests to use memory of this rank if others may send some, and for the steps that
+    /// groups execute.
     fn wait_in_collective(&self, rest: &mut BlockingWait<'_>, awaited: Option<(&Word, u32)>) -> PollScope {
         let mut words = Vec::new();
         if self.node.as_ref().is_some_and(|node| node.waiting() == WaitMode::Oversubscribed) {
@@ -749,6 +750,7 @@ impl Communicator {
             if process.remote_access.is_exposed() {
                 process.wait_words(&mut words);
             }
+            process.collectives.lane_wait_words(&mut words);
         }
         if words.is_empty() {
             return rest.wait(awaited);

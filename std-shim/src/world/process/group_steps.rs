@@ -3,6 +3,7 @@
 use unisono_core::collective::FailureCause;
 use unisono_core::ids::{Rank as Member, StepId};
 use unisono_core::schedule::GroupStep;
+use unisono_shmem::segment::Word;
 
 use super::Process;
 use crate::environment::GroupMeans;
@@ -24,6 +25,17 @@ impl CollectiveTable {
         if !self.work.lanes.contains(&context) {
             self.work.lanes.push(context);
         }
+    }
+
+    /// Adds the words to wait on for the next event of the steps that groups execute.
+    pub(in crate::world) fn lane_wait_words(&self, words: &mut Vec<(&'static Word, u32)>) {
+        let lane_of = |context: &u32| self.contexts.get(*context)?.lane.as_ref();
+        words.extend(self.work.lanes.iter().filter_map(lane_of).filter_map(GroupLane::wait_word));
+    }
+
+    /// Whether groups execute steps of collectives, or steps wait for their turn.
+    pub(in crate::world) const fn has_group_steps(&self) -> bool {
+        !self.work.lanes.is_empty()
     }
 }
 
