@@ -4,7 +4,8 @@
 //! (Graham et al. 2010, §3): up the levels to the leaders, a collective among the leaders of the last level, and down
 //! again. An allreduce is a reduce, an allreduce of the leaders and a broadcast; an allgather is a gather, an allgather
 //! of the leaders and a broadcast (Qian & Afsahi 2008, §5.2); a broadcast goes to the leaders first (Mamidala 2008,
-//! §6.3); an alltoall is a gather of all blocks, an alltoall of the leaders and a scatter. The root leads its subgroups.
+//! §6.3); an alltoall is a gather of all blocks, an alltoall of the leaders and a scatter; a scan is a reduce, an exclusive
+//! scan of the leaders, and scans to which each leader contributes the groups before, too. The root leads its subgroups.
 //!
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
@@ -18,6 +19,7 @@
 mod build;
 mod conflict;
 mod grouped;
+mod scan;
 mod stage;
 
 use super::hierarchy::GROUPINGS;
@@ -26,8 +28,9 @@ use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOper
 use crate::collective::CollectiveKind;
 use stage::{Part, Placement};
 
-/// The most parts: a stage up and one down for each grouping, one of the leaders, and two sorts.
-const PARTS: usize = 2 * GROUPINGS + 3;
+/// The most parts, those of a scan: a copy, and for each grouping a stage up, one operation and a stage down, and one stage
+/// of the leaders.
+const PARTS: usize = 3 * GROUPINGS + 2;
 
 /// The trees of the levels below the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

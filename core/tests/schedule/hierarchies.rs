@@ -6,6 +6,7 @@
 use crate::bounds::scratch;
 use crate::clock::{Machine, run};
 use crate::group::{Group, orders};
+use crate::hockney::time;
 use crate::progress::{Random, Sends, ends};
 use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -251,20 +252,43 @@ fn steps_of_the_leaders_are_those_between_leaders() {
     }
 }
 
-/// Only leaders exchange messages with other groups: as many as an allreduce of the leaders has.
+/// Only leaders exchange messages with other groups: as many as their collective has.
 #[test]
-fn messages_between_groups_of_an_allreduce_are_those_of_the_leaders() {
-    let base = Spec::new(CollectiveKind::Allreduce, Algorithm::Doubling, 12, 1);
-    let crossing = (0..12).flat_map(|rank| {
-        let steps = adjacent(Spec { rank: Rank(rank), ..base }, 3).expect("a schedule");
-        steps.into_iter().filter_map(move |step| match step.operation {
-            StepOperation::Send { to, .. } if to.0 / 3 != rank / 3 => Some((rank, to.0)),
-            _ => None,
-        })
-    });
-    let mut crossing: Vec<_> = crossing.collect();
-    crossing.sort_unstable();
-    assert_eq!(crossing, [(0, 3), (0, 6), (3, 0), (3, 9), (6, 0), (6, 9), (9, 3), (9, 6)]);
+fn messages_between_groups_are_those_of_the_leaders() {
+    let crossing = |collective, algorithm| {
+        let base = Spec::new(collective, algorithm, 12, 1);
+        let crossing = (0..12).flat_map(|rank| {
+            let steps = adjacent(Spec { rank: Rank(rank), ..base }, 3).expect("a schedule");
+            steps.into_iter().filter_map(move |step| match step.operation {
+                StepOperation::Send { to, .. } if to.0 / 3 != rank / 3 => Some((rank, to.0)),
+                _ => None,
+            })
+        });
+        let mut crossing: Vec<_> = crossing.collect();
+        crossing.sort_unstable();
+        crossing
+    };
+    let exchanged = crossing(CollectiveKind::Allreduce, Algorithm::Doubling);
+    assert_eq!(exchanged, [(0, 3), (0, 6), (3, 0), (3, 9), (6, 0), (6, 9), (9, 3), (9, 6)]);
+    for collective in [CollectiveKind::Scan, CollectiveKind::Exscan] {
+        assert_eq!(crossing(collective, Algorithm::Dissemination), [(0, 3), (0, 6), (3, 6), (3, 9), (6, 9)]);
+        assert_eq!(crossing(collective, Algorithm::Ring), [(0, 3), (3, 6), (6, 9)]);
+    }
+}
+
+/// If blocks cost nothing, a scan takes the rounds of the reduces up its levels, of the leaders' scan, and of the scans
+/// down.
+#[test]
+fn scans_over_subgroups_take_the_rounds_of_a_tree_up_and_one_down() {
+    for (shifts, rounds) in [(&[2][..], 2 + 2 + 2), (&[1], 1 + 3 + 1), (&[3], 3 + 1 + 3), (&[1, 3], 1 + 2 + 1 + 2 + 1)]
+    {
+        let levels = Levels(shifts.iter().map(|shift| (0..16).map(|rank| rank >> shift).collect()).collect());
+        for kind in [CollectiveKind::Scan, CollectiveKind::Exscan] {
+            let (mut table, call) = (Vec::new(), Spec::new(kind, Algorithm::Dissemination, 16, 1));
+            let group = Group::nested(call, LOWER, levels.hierarchy_in(&mut table), |_| false).expect("a schedule");
+            assert_eq!(time(&group, 1, 0), rounds, "{kind:?} {levels:?}");
+        }
+    }
 }
 
 #[test]
@@ -294,6 +318,14 @@ fn schedules_over_subgroups_that_do_not_exist_are_refused_for_their_reason() {
     assert_eq!(groups(&adjacent, Spec { varying: true, ..alltoall }, LOWER), Some(Unsupported::Varying));
     let bruck = Spec { algorithm: Algorithm::Bruck, ..alltoall };
     assert_eq!(groups(&adjacent, bruck, LOWER), Some(Unsupported::Unavailable));
+    for kind in [CollectiveKind::Scan, CollectiveKind::Exscan] {
+        let scan = Spec::new(kind, Algorithm::Dissemination, 4, 1);
+        let (in_order, fixed) = (Spec { order: Order::Rank, ..scan }, Spec { order: Order::Fixed, ..scan });
+        assert_eq!((groups(&adjacent, scan, LOWER), groups(&adjacent, in_order, LOWER)), (None, None));
+        assert_eq!(groups(&mixed, scan, LOWER), Some(Unsupported::Order), "prefixes of ranks are none of groups");
+        assert_eq!(groups(&mixed, in_order, LOWER), Some(Unsupported::Order));
+        assert_eq!(groups(&adjacent, fixed, LOWER), Some(Unsupported::Brackets));
+    }
     let many = vec![0; 1 << 16];
     assert_eq!(groups(&many, Spec { size: 1 << 16, ..alltoall }, LOWER), Some(Unsupported::TooLong));
 }

@@ -29,7 +29,7 @@ struct Port {
 /// Sender, its step, receiver, its step, port.
 type Message = (usize, StepId, usize, StepId, usize);
 
-fn time(group: &Group, startup: u64, block: u64) -> u64 {
+pub(crate) fn time(group: &Group, startup: u64, block: u64) -> u64 {
     let size = group.size();
     let mut executors = group.executors();
     let mut ports = vec![[Port::default(); Plan::PORTS as usize]; size];

@@ -5,7 +5,9 @@ use crate::verify::verify_steps;
 use alloc::collections::BTreeMap;
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, BlockBuffer, BlockSpan, Blocks, Fold, Spec, Step, StepOperation};
+use unisono_core::schedule::{
+    Algorithm, BlockBuffer, BlockSpan, Blocks, Fold, Hierarchy, LowerTrees, Spec, Step, StepOperation,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 enum Mutant {
@@ -143,6 +145,30 @@ fn every_mutant_of_a_schedule_is_noticed() {
         for (mutant, count) in counts {
             let most = if algorithm == Algorithm::Pairwise { count.all - 1 } else { count.all / 3 * 2 };
             assert!(count.unnoticed <= most, "{verb:?} {algorithm:?}: {} of {} {mutant:?}", count.unnoticed, count.all);
+        }
+    }
+}
+
+/// Over nested groups of one to four ranks, on two and on three levels.
+#[test]
+fn every_mutant_of_a_scan_over_subgroups_is_noticed() {
+    let lower = LowerTrees { radix: 2, ports: 1 };
+    let (hosts, sockets) = ([0, 0, 0, 0, 1, 1, 1, 2, 3, 3], [0, 0, 1, 1, 2, 3, 3, 4, 5, 5]);
+    for (kind, algorithm) in [CollectiveKind::Scan, CollectiveKind::Exscan]
+        .into_iter()
+        .flat_map(|kind| [Algorithm::Dissemination, Algorithm::Ring].map(|algorithm| (kind, algorithm)))
+    {
+        let mut counts = BTreeMap::new();
+        for (groupings, in_place) in [(&[&hosts[..]][..], false), (&[&sockets, &hosts], true)] {
+            let mut table = vec![0; Hierarchy::<&[u32]>::table_len(10, groupings.len())];
+            let groups = Hierarchy::new(groupings, &mut table[..]).expect("a table of that length");
+            let call = Spec { order: Order::Rank, in_place, ..Spec::new(kind, algorithm, 10, 1) };
+            let group = Group::nested(call, lower, groups.map(|table| &*table), |_| false).expect("not refused");
+            count(&group, &mut counts);
+        }
+        for (mutant, count) in counts {
+            println!("{kind:?} {algorithm:?}: {} of {} {mutant:?} unnoticed", count.unnoticed, count.all);
+            assert!(count.unnoticed <= count.all / 3 * 2, "{kind:?} {algorithm:?}: {mutant:?}");
         }
     }
 }

@@ -20,9 +20,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Builds the schedule of `spec.rank` over the subgroups of `hierarchy`.
     ///
     /// # Errors
-    /// All ranks of a group get the same result. [`Unsupported::Unavailable`]: scans, and an alltoall of the leaders
-    /// that forwards blocks; [`Unsupported::Brackets`]: a fixed order must not depend on the groups;
-    /// [`Unsupported::Order`]: the groups are not contiguous, and the operation does not commute;
+    /// All ranks of a group get the same result. [`Unsupported::Unavailable`]: an alltoall of the leaders that forwards
+    /// blocks; [`Unsupported::Brackets`]: a fixed order must not depend on the groups; [`Unsupported::Order`]: the groups
+    /// are not contiguous, and the operation does not commute or the collective is a scan;
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
     pub fn new(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
@@ -73,7 +73,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             CollectiveKind::Scatter => plan.scatter(lower)?,
             CollectiveKind::Allgather => plan.allgather(lower)?,
             CollectiveKind::Alltoall => plan.alltoall(lower)?,
-            CollectiveKind::Scan | CollectiveKind::Exscan => return Err(Unsupported::Unavailable),
+            CollectiveKind::Scan | CollectiveKind::Exscan => plan.scan(lower)?,
         }
         Ok(plan)
     }
@@ -266,12 +266,19 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         Ok(())
     }
 
+    /// The last level of which this rank is a member: it leads its subgroups of all levels before.
+    pub(super) fn highest_level(&self) -> u32 {
+        let top = self.place.hierarchy.top().level;
+        (1..=top).rev().find(|level| self.member_of(*level).is_some()).unwrap_or(0)
+    }
+
     /// Ranks of the largest group that this rank leads, or 1.
     fn led(&self) -> u32 {
         let Placement { hierarchy, own, .. } = &self.place;
-        let top = hierarchy.top().level;
-        let leads = |level: &u32| self.member_of(*level).is_some();
-        let Some(level) = (1..=top).rev().find(leads) else { return 1 };
+        let level = self.highest_level();
+        if level == 0 {
+            return 1;
+        }
         let subgroup = hierarchy.subgroup(level, own);
         let number = hierarchy.number(subgroup, own);
         hierarchy.start(subgroup, number.wrapping_add(1)).wrapping_sub(hierarchy.start(subgroup, number))
@@ -348,12 +355,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 
     /// The specification of a basic collective.
-    fn spec_in(&self, subgroup: Subgroup, collective: CollectiveKind, lower: LowerTrees) -> Spec {
+    pub(super) fn spec_in(&self, subgroup: Subgroup, collective: CollectiveKind, lower: LowerTrees) -> Spec {
         let groups = &self.place.hierarchy;
-        let (algorithm, ports, radix) = if subgroup == groups.top() {
-            (self.spec.algorithm, self.spec.ports, self.spec.radix)
-        } else {
-            (Algorithm::Knomial, lower.ports, lower.radix)
+        let (algorithm, ports, radix) = match collective {
+            _ if subgroup == groups.top() => (self.spec.algorithm, self.spec.ports, self.spec.radix),
+            CollectiveKind::Scan | CollectiveKind::Exscan => (Algorithm::Dissemination, lower.ports, lower.radix),
+            _ => (Algorithm::Knomial, lower.ports, lower.radix),
         };
         Spec {
             collective,
@@ -393,7 +400,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 
     /// The subgroups below the last level of which this rank is a member, innermost first.
-    fn lower_groups(&self) -> impl DoubleEndedIterator<Item = Subgroup> + use<T> {
+    pub(super) fn lower_groups(&self) -> impl DoubleEndedIterator<Item = Subgroup> + use<T> {
         let below = self.place.hierarchy.top().level;
         let mut groups = [None; GROUPINGS];
         for (level, group) in (0..below).zip(&mut groups) {
@@ -419,7 +426,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 
     /// Appends a stage that moves the whole vector. Scratch is free from block `free` on.
-    fn vector(&mut self, subgroup: Subgroup, plan: Plan, input: Place, output: Place, free: u32) {
+    pub(super) fn vector(&mut self, subgroup: Subgroup, plan: Plan, input: Place, output: Place, free: u32) {
         let unit = Unit::Blocks(quotient(self.blocks, plan.blocks()));
         let scratch = view((BlockBuffer::Scratch, free), unit);
         let (input, output) = (view(input, unit), view(output, unit));
@@ -427,7 +434,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 
     /// A place for `blocks` blocks of scratch from `free` on, if this rank leads a group, and the first block after it.
-    fn reserve(&mut self, free: u32, blocks: u32) -> (Place, u32) {
+    pub(super) fn reserve(&mut self, free: u32, blocks: u32) -> (Place, u32) {
         let after = if self.member_of(1).is_some() { free.wrapping_add(blocks) } else { free };
         self.scratch = self.scratch.max(after);
         ((BlockBuffer::Scratch, free), after)
@@ -471,7 +478,7 @@ fn tree_plan(spec: Spec, phase: impl Fn(Tree) -> PhaseKind) -> Plan {
 fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result<(), Unsupported> {
     let forwards = spec.collective == CollectiveKind::Alltoall
         && !matches!(spec.algorithm, Algorithm::Direct | Algorithm::Pairwise);
-    if forwards || matches!(spec.collective, CollectiveKind::Scan | CollectiveKind::Exscan) {
+    if forwards {
         return Err(Unsupported::Unavailable);
     }
     if !(1..=Plan::PORTS).contains(&lower.ports) {
@@ -499,9 +506,11 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
     }
     if spec.collective.combines() {
         let strided = spec.collective == CollectiveKind::ReduceScatter && spec.algorithm == Algorithm::Halving;
+        let is_scan = matches!(spec.collective, CollectiveKind::Scan | CollectiveKind::Exscan);
         match spec.order {
-            Order::Any => {}
             Order::Fixed => return Err(Unsupported::Brackets),
+            Order::Any if is_scan && !is_contiguous => return Err(Unsupported::Order),
+            Order::Any => {}
             Order::Rank if !is_contiguous || strided => return Err(Unsupported::Order),
             Order::Rank => {}
         }

@@ -2,7 +2,7 @@
 
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::radix::{quotient, remainder};
-use crate::schedule::{BlockBuffer, BlockSpan, Blocks, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation};
+use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation};
 
 /// The groups, and the place of the root and of this rank.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -74,6 +74,16 @@ impl GroupPart {
 pub(super) enum Part {
     Stage(Stage),
     Group(GroupPart),
+    /// Copies one block.
+    Copy {
+        from: (BlockBuffer, u32),
+        into: (BlockBuffer, u32),
+    },
+    /// Combines the result of the groups before, from the left, with this rank's operand in the scan of a subgroup.
+    Prepend {
+        before: (BlockBuffer, u32),
+        operand: (BlockBuffer, u32),
+    },
     /// Copies each block from its rank's number to its rank's position.
     Sort {
         from: (BlockBuffer, u32),
@@ -91,6 +101,7 @@ impl Part {
         match self {
             Self::Stage(stage) => stage.plan.steps(),
             Self::Group(part) => part.count,
+            Self::Copy { .. } | Self::Prepend { .. } => 1,
             Self::Sort { .. } | Self::Unsort { .. } => place.hierarchy.ranks(),
         }
     }
@@ -105,6 +116,7 @@ impl Part {
         let (from, into) = match *self {
             Self::Stage(ref stage) => return stage.step(place, i, segment),
             Self::Group(ref part) => return Some(part.step(i, segment)),
+            Self::Copy { from, into } | Self::Prepend { before: from, operand: into } => ((from, 0), (into, 0)),
             Self::Sort { from, into } => ((from, place.hierarchy.rank_at(i).0), (into, i)),
             Self::Unsort { from, into } => ((from, i), (into, place.hierarchy.rank_at(i).0)),
         };
@@ -113,7 +125,13 @@ impl Part {
             blocks: Blocks::one(block.wrapping_add(offset)),
             segment,
         };
-        Some(Step { operation: StepOperation::Copy { from: span(from), into: span(into) }, dependencies: 0 })
+        let (from, into) = (span(from), span(into));
+        let fold = if mutant!("groups_before_behind") { Fold::Right } else { Fold::Left };
+        let operation = match self {
+            Self::Prepend { .. } => StepOperation::Reduce { from, into, fold },
+            _ => StepOperation::Copy { from, into },
+        };
+        Some(Step { operation, dependencies: 0 })
     }
 }
 
@@ -122,8 +140,8 @@ impl Stage {
         let Step { operation, dependencies } = self.plan.step(i)?;
         let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
         let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
-        // Two ranks are members of one subgroup at most, whose trees up and down have the same root: one of them sends
-        // to the other in one stage only.
+        // Two ranks are members of one subgroup at most, whose trees up and down have the same root, and whose scan goes
+        // down: one of them sends to the other in one stage only.
         let unique = |key: u32| segment.wrapping_mul(self.plan.keys).wrapping_add(key);
         let operation = match operation {
             StepOperation::Send { to, port, key, from } => {

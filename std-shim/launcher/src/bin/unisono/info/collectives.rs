@@ -390,10 +390,10 @@ mod tests {
         let shown = |line: &str| -> Vec<_> {
             rows(line).into_iter().filter(|row| row.leaders.is_some()).map(|row| row.collective).collect()
         };
-        assert_eq!(shown("-n 6 --nodes 2 --bytes 8").len(), 9);
+        assert_eq!(shown("-n 6 --nodes 2 --bytes 8").len(), 11);
         assert_eq!(shown("-n 8 --nodes 2 --bytes 1M"), ["barrier", "broadcast"]);
         assert!(!shown("-n 6 --nodes 2 --bytes 8 --broadcast ring").contains(&"broadcast"));
-        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M --hierarchy host").len(), 9);
+        assert_eq!(shown("-n 8 --nodes 2 --bytes 1M --hierarchy host").len(), 11);
         assert!(shown("-n 6 --nodes 2 --hierarchy off").is_empty() && shown("-n 3 --nodes 3").is_empty());
         let mut sharing = Tuning::default();
         sharing.set_sharing(2);
