@@ -171,10 +171,9 @@ fn without_schedules(means: Means, report: &mut Report) {
     }
 }
 
-/// Every collective that is composed of those of subgroups, on two and on three levels.
+/// Every collective, composed of those of subgroups, on two and on three levels.
 fn over_subgroups(means: Means, report: &mut Report) {
-    let flat = [CollectiveKind::Scan, CollectiveKind::Exscan];
-    let composed: Vec<_> = COLLECTIVES.iter().map(|(verb, ..)| *verb).filter(|verb| !flat.contains(verb)).collect();
+    let composed = COLLECTIVES.map(|(verb, ..)| verb);
     for (ranks, groups, levels) in [(6, "3", 2), (8, "4,2", 3)] {
         let of = format!("{means:?}, {ranks} ranks, groups of {groups}");
         let said = run_with(

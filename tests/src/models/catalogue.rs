@@ -158,6 +158,31 @@ macro_rules! collective {
     };
 }
 
+/// Makes the entry of a model of a collective of four ranks that is composed over groups.
+macro_rules! over_groups {
+    ($name:literal, $collective:ident, $algorithm:ident, $groups:expr, $segments:literal, $room:expr, $notes:literal) => {
+        CatalogueEntry {
+            name: $name,
+            widths: (0, 0),
+            time: ("none", 0),
+            messages: "a plan over groups",
+            in_flight: 0,
+            lifetime: None,
+            notes: $notes,
+            expected: Expected::Holds,
+            explore: |explorer| {
+                let spec = Spec {
+                    segments: $segments,
+                    order: Order::Rank,
+                    ..Spec::new(CollectiveKind::$collective, Algorithm::$algorithm, 4, 1)
+                };
+                let (limit, credit, headers) = $room;
+                explorer.explore(&Collective::over_groups(spec, $groups, MessageLimits { limit, credit, headers }))
+            },
+        }
+    };
+}
+
 /// Makes the entry of a model of steps of groups: collectives (kind, root, segments), and whose groups have steps.
 macro_rules! lane {
     ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $hosts:expr, $notes:literal) => {
@@ -568,6 +593,8 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
+    over_groups!("coll-scan", Scan, Dissemination, [0, 0, 1, 1], 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
+    over_groups!("coll-exscan", Exscan, Ring, [0, 1, 1, 2], 1, (1, 1, 1), "groups of one and of two ranks"),
     lane!("lane", [(Allreduce, 0, 1), (Broadcast, 3, 1)], [true; 2], "an allreduce and a broadcast at a time"),
     lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], [true; 2], "two segments each"),
     lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], [true, false], "three, on one host"),
@@ -990,6 +1017,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("needs_ignored", "coll-allreduce"),
     ("begun_kept", "coll-allreduce"),
     ("blocked_forgotten", "coll-allreduce"),
+    ("groups_before_behind", "coll-scan"),
+    ("groups_before_left_out", "coll-exscan"),
     ("steps_not_counted", "lane"),
     ("turn_ignored", "lane"),
     ("want_silent", "coll-broadcast"),

@@ -6,6 +6,7 @@
 //! lists of what was contributed, combined by joining them.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Poll};
 use unisono_core::ids::{self, CollectiveId, PeerId, PlacementId, Rank, StepId};
@@ -13,15 +14,71 @@ use unisono_core::message::collective_transport::{
     Arrival, CollectivePeer, CollectiveTransport, Entry, Pools, Posted, ReceiveError, Sent, StepHeader, StepKey,
     TransportAction as Wish,
 };
-use unisono_core::schedule::{BlockBuffer, BlockSpan, Executor, Fold, Plan, Spec, StepOperation};
+use unisono_core::schedule::{
+    BlockBuffer, BlockSpan, Executor, Fold, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step,
+    StepOperation,
+};
 
 use crate::model_checker::Model;
 
 /// The model.
 #[derive(Debug)]
 pub struct Collective {
-    plans: Vec<Plan>,
+    plans: Vec<AnyPlan>,
     limits: MessageLimits,
+}
+
+/// Words of the table of four ranks in groups.
+const TABLE: usize = 9;
+
+/// A rank's schedule.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum AnyPlan {
+    Flat(Plan),
+    Composed(Arc<HierarchicalPlan<[u32; TABLE]>>),
+}
+
+impl AnyPlan {
+    fn spec(&self) -> &Spec {
+        match self {
+            Self::Flat(plan) => plan.spec(),
+            Self::Composed(plan) => plan.spec(),
+        }
+    }
+
+    fn blocks(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.blocks(),
+            Self::Composed(plan) => plan.blocks(),
+        }
+    }
+
+    fn scratch_blocks(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.scratch_blocks(),
+            Self::Composed(plan) => plan.scratch_blocks(),
+        }
+    }
+}
+
+impl Schedule for AnyPlan {
+    fn collective(&self) -> CollectiveKind {
+        self.spec().collective
+    }
+
+    fn steps(&self) -> u32 {
+        match self {
+            Self::Flat(plan) => plan.steps(),
+            Self::Composed(plan) => plan.steps(),
+        }
+    }
+
+    fn step(&self, i: u32) -> Option<Step> {
+        match self {
+            Self::Flat(plan) => plan.step(i),
+            Self::Composed(plan) => plan.step(i),
+        }
+    }
 }
 
 /// Limits of the message transport of each rank.
@@ -48,7 +105,7 @@ struct Message {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct RankState {
-    executor: Executor,
+    executor: Executor<AnyPlan>,
     steps: CollectiveTransport<Box<[CollectivePeer]>, Box<[Entry]>>,
     /// Input, output, scratch; a block's segments one behind the other.
     memory: [Vec<Value>; 3],
@@ -81,7 +138,19 @@ impl Collective {
     /// There is no such schedule.
     pub fn new(call: Spec, limits: MessageLimits) -> Self {
         let plan = |rank| Plan::new(Spec { rank: Rank(rank), ..call }).expect("a schedule that exists");
-        Self { plans: (0..call.size).map(plan).collect(), limits }
+        Self { plans: (0..call.size).map(plan).map(AnyPlan::Flat).collect(), limits }
+    }
+
+    /// A collective of four ranks, composed over these groups.
+    ///
+    /// # Panics
+    /// There is no such schedule.
+    pub fn over_groups(call: Spec, groups: [u32; 4], limits: MessageLimits) -> Self {
+        let hierarchy = Hierarchy::new(&[&groups], [0; TABLE]).expect("a table of that length");
+        let lower = LowerTrees { radix: 2, ports: 1 };
+        let plan = |rank| HierarchicalPlan::new(Spec { rank: Rank(rank), ..call }, lower, hierarchy);
+        let plans = (0..call.size).map(|rank| AnyPlan::Composed(Arc::new(plan(rank).expect("a schedule that exists"))));
+        Self { plans: plans.collect(), limits }
     }
 
     fn call(&self) -> &Spec {
@@ -165,7 +234,7 @@ impl Collective {
                 self.store(side, into, values);
                 side.executor.handle_done(step);
             }
-            StepOperation::Group(_) => unreachable!("a flat schedule"),
+            StepOperation::Group(_) => unreachable!("a schedule of messages"),
             StepOperation::Reduce { from, into, fold } => {
                 let pairs = self.load(side, from).into_iter().zip(self.load(side, into));
                 let joined = pairs.map(|(from, into)| match fold {
@@ -247,6 +316,8 @@ impl Collective {
                 CollectiveKind::Broadcast => *got == [root.0 as u8],
                 CollectiveKind::Allgather => *got == [block],
                 CollectiveKind::Allreduce => *got == everyone,
+                CollectiveKind::Scan => *got == everyone[..=rank],
+                CollectiveKind::Exscan => *got == everyone[..rank],
                 _ => true,
             }
         })
@@ -259,7 +330,7 @@ impl Model for Collective {
 
     fn initial(&self) -> State {
         let Spec { collective: verb, size, root, segments, .. } = *self.call();
-        let side = |(rank, plan): (u32, &Plan)| {
+        let side = |(rank, plan): (u32, &AnyPlan)| {
             let free = |count| vec![Entry::FREE; count].into_boxed_slice();
             let slots = usize::from(self.limits.credit) * (size as usize - 1);
             let pools = Pools {
@@ -274,7 +345,7 @@ impl Model for Collective {
             let input = if verb == CollectiveKind::Allgather { 1 } else { plan.blocks() };
             let shown = if verb == CollectiveKind::Broadcast && Rank(rank) == root { own() } else { Value::new() };
             RankState {
-                executor: Executor::new(CollectiveId::default(), *plan),
+                executor: Executor::new(CollectiveId::default(), plan.clone()),
                 steps: CollectiveTransport::new(self.limits.credit, pools).expect("slots for all credit"),
                 memory: [cells(input, own()), cells(plan.blocks(), shown), cells(plan.scratch_blocks(), Value::new())],
                 slots: vec![Vec::new(); slots],
