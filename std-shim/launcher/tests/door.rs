@@ -7,9 +7,9 @@ use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Waker};
 use std::env;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
-use program::{expect, run};
+use program::{command, expect, run};
 use unisono::prelude::*;
 
 const MEANS: [&str; 3] = ["--device shm", "--device udp", "--nodes 2"];
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
                 Some("grid") => grid(&world),
                 Some("node") => node(&world)?,
                 Some("units") => units(&world)?,
+                Some("location") => println!("{}", world.locations()?[world.rank().0 as usize].location),
                 part => panic!("{part:?} is no part"),
             }
             Ok(world.finish()?)
@@ -52,12 +53,44 @@ fn main() -> ExitCode {
                 expect(&run(&format!("-n 4 --caches 2 {options}"), "units"), 0, &[sizes; 4]);
             }
         }),
+        ("units_are_those_of_a_file_of_hwloc", units_are_those_of_a_file_of_hwloc),
         ("statistics_are_written_for_every_rank", statistics_are_written_for_every_rank),
     ])
 }
 
 fn everywhere(part: &str) {
     MEANS.iter().for_each(|means| expect(&run(&format!("-n 4 {means}"), part), 0, &[]));
+}
+
+/// `HWLOC_XMLFILE` replaces sysfs in ranks and in `unisono info`, where the file can be used.
+fn units_are_those_of_a_file_of_hwloc() {
+    let file = env::temp_dir().join(format!("unisono-hwloc-{}.xml", std::process::id()));
+    let info = || {
+        let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let output = info.args(["info"]).env("HWLOC_XMLFILE", &file).stdin(Stdio::null()).output().expect("starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{output:?}");
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let ranks = || command("-n 2", "location").env("HWLOC_XMLFILE", &file).stdin(Stdio::null()).output();
+    let all = vec!["0xffffffff"; 32].join(",");
+    let object = |kind: &str| format!(r#"<object type="{kind}" os_index="77" cpuset="{all}"/>"#);
+    let objects = ["Package", "NUMANode", "L3Cache", "PU"].map(object).concat();
+    let text = format!(r#"<topology version="2.0"><object type="Machine">{objects}</object></topology>"#);
+    std::fs::write(&file, &text).expect("written");
+    let (printed, errors) = info();
+    assert!(
+        printed.contains("\nlocation           socket=77,numa=77,cache=0\n") && errors.is_empty(),
+        "{printed}{errors}"
+    );
+    expect(&ranks().expect("starts"), 0, &["socket=77,numa=77,cache=0"; 2]);
+    std::fs::write(&file, &text[..text.len() - 1]).expect("written");
+    let (printed, errors) = info();
+    let reason = "cannot use the file of HWLOC_XMLFILE, using sysfs: it is not XML: ";
+    assert!(!printed.contains("=77") && errors.contains(reason), "{printed}{errors}");
+    let output = ranks().expect("starts");
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("=77"), "{output:?}");
+    let _ = std::fs::remove_file(&file);
 }
 
 fn statistics_are_written_for_every_rank() {

@@ -1,6 +1,7 @@
-//! Where a process runs: which cache, NUMA node and socket its processors have, as Linux reports it, or as the launcher
-//! divides its ranks.
+//! Where a process runs: which cache, NUMA node and socket its processors have, as Linux reports it or a file of hwloc
+//! describes it, or as the launcher divides its ranks.
 
+mod hwloc;
 mod sysfs;
 
 use core::num::NonZero;
@@ -13,6 +14,9 @@ pub use unisono_bootstrap::{Location, LocationError};
 /// Where this process runs: the units that have all processors that its main thread may use (its affinity). Switch and
 /// group are not known.
 ///
+/// Where `HWLOC_XMLFILE` names a file of hwloc 1.x to 3.x, it describes the units, else sysfs. A file that cannot be used,
+/// or that lacks one of these processors, is reported by a warning, and sysfs is used.
+///
 /// ```
 /// println!("{}", unisono::environment::own_location());
 /// ```
@@ -21,7 +25,10 @@ pub fn own_location() -> Location {
         return Location::default();
     };
     let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).collect();
-    location_of(&processors, |unit, processor| sysfs::number(sysfs::PROCESSORS.as_ref(), unit, processor))
+    let described = hwloc::Topology::from_environment().and_then(|topology| topology.location(&processors));
+    described.unwrap_or_else(|| {
+        location_of(&processors, |unit, processor| sysfs::number(sysfs::PROCESSORS.as_ref(), unit, processor))
+    })
 }
 
 /// A kind of unit that has processors.
