@@ -31,10 +31,10 @@ pub struct Collective {
 /// Words of the table of four ranks in groups.
 const TABLE: usize = 9;
 
-/// A rank's schedule.
+/// A rank's schedule, shared by all states.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum AnyPlan {
-    Flat(Plan),
+    Flat(Arc<Plan>),
     Composed(Arc<HierarchicalPlan<[u32; TABLE]>>),
 }
 
@@ -138,7 +138,7 @@ impl Collective {
     /// There is no such schedule.
     pub fn new(call: Spec, limits: MessageLimits) -> Self {
         let plan = |rank| Plan::new(Spec { rank: Rank(rank), ..call }).expect("a schedule that exists");
-        Self { plans: (0..call.size).map(plan).map(AnyPlan::Flat).collect(), limits }
+        Self { plans: (0..call.size).map(plan).map(|plan| AnyPlan::Flat(Arc::new(plan))).collect(), limits }
     }
 
     /// A collective of four ranks, composed over these groups.
