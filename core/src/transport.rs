@@ -63,7 +63,10 @@ impl From<EnqueueError> for TransportError {
     fn from(error: EnqueueError) -> Self {
         match error {
             EnqueueError::Full => Self::Full,
-            _ => Self::PeerGone,
+            EnqueueError::UnknownPeer
+            | EnqueueError::PeerFailed
+            | EnqueueError::PeerFinished
+            | EnqueueError::TooLong => Self::PeerGone,
         }
     }
 }

@@ -213,16 +213,19 @@ impl Node {
             return Err(wrong);
         };
         let incarnation = patience.incarnation(rank);
-        let sitter = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
-        // The others treat a lock on a slot of another incarnation as that of a stranger: this rank takes none then.
-        let is_used = slot.state() != Occupancy::Free && liveness.owner(local)? == LockOwner::Nobody;
-        if is_used {
-            return Err(NodeError::SlotOfEarlierIncarnation(rank));
+        let occupant = Occupant { rank: rank.0, incarnation: incarnation.0, process: std::process::id() };
+        // A used slot cannot be claimed, and the others treat the lock of another incarnation than its occupant as that
+        // of a stranger: this rank does not lock it.
+        if slot.state() != Occupancy::Free {
+            return Err(match liveness.owner(local)? {
+                LockOwner::Nobody => NodeError::SlotOfEarlierIncarnation(rank),
+                LockOwner::Process(_) => NodeError::SlotTaken(rank),
+            });
         }
         if !liveness.acquire(local)? {
             return Err(NodeError::SlotTaken(rank));
         }
-        let own = slot.claim(sitter).ok_or(NodeError::SlotOfEarlierIncarnation(rank))?;
+        let own = slot.claim(occupant).ok_or(NodeError::SlotOfEarlierIncarnation(rank))?;
         let arrivals = AttachWait { segment, layout: &layout, liveness: &liveness, ranks, own: local, sender: giver };
         let neighbours = arrivals.wait(patience).inspect_err(|_| own.fail())?;
         Ok(Self { segment, layout, local, own_slot: own, sleepers, peers: neighbours, liveness, _mapping: mapping })

@@ -339,7 +339,7 @@ impl World {
         };
         // Set before any message can arrive: the end of the World closes the barriers of these areas.
         // The ranks of a node decide alike, without a message: each that has attached to its memory has waited until all
-        // others had attached or could not.
+        // others had attached or could not. Only one that is started again, before it had a slot, may attach after that.
         let shares_node = process.shares_its_node();
         let on_node = node.as_ref().filter(|_| shares_node).and_then(|node| IntraNodeGroup::new(node, size));
         if let Some(world) = process.collectives.contexts.get_mut(WORLD) {

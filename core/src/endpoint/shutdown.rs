@@ -78,7 +78,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             rank = rank.wrapping_add(1);
             let Some(peer) = self.peers.as_ref().get(to as usize) else { break };
             if peer.is_alive() && peer.has(PeerFlags::CONTACTED) && !peer.has(PeerFlags::BYE_SENT) {
-                // An Abort is sent once.
+                // A Bye tries another rail in each round; an Abort is sent once.
                 let rail = if kind == DatagramKind::Bye { self.bye_rail(peer, round) } else { self.control_rail(peer) };
                 let mut header = self.header_to(peer);
                 header.kind = kind;

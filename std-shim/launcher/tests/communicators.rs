@@ -414,7 +414,7 @@ fn rooms_survive_refusals(world: &World) {
     let made = tracing::subscriber::with_default(subscriber.finish(), || world.duplicate().expect("a duplicate"));
     round_on(&made, 0, world, 1);
     let logged = String::from_utf8_lossy(&LOGGED.lock().expect("no panic")).into_owned();
-    assert!(logged.contains("in_room=true"), "{logged}");
+    assert!(logged.contains("in_slot=true"), "{logged}");
 }
 
 /// A function of one rank panics where every rank combines its share: that rank continues, and the others report it as

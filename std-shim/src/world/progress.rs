@@ -217,12 +217,13 @@ impl SharedProcess {
             if in_memory {
                 words.clear();
                 if !spins {
+                    // Before those of all other ranks, of which there may be more than can be waited on.
+                    process.collectives.lane_wait_words(&mut words);
                     rank.into_iter().for_each(|rank| process.wait_words_of(rank, &mut words));
                     // Requests to use memory of this rank come from all others.
                     if rank.is_none() || process.remote_access.is_exposed() {
                         process.wait_words(&mut words);
                     }
-                    process.collectives.lane_wait_words(&mut words);
                 }
                 drop(process);
                 let look = rest.wait_on_any(&words);

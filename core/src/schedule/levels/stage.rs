@@ -140,8 +140,8 @@ impl Stage {
         let Step { operation, dependencies } = self.plan.step(i)?;
         let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
         let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
-        // Two ranks are members of one subgroup at most, whose trees up and down have the same root, and whose scan goes
-        // down: one of them sends to the other in one stage only.
+        // Two ranks are members of one subgroup at most, whose trees up and down have the same root, and whose scan
+        // sends to higher numbers: one of them sends to the other in one stage only.
         let unique = |key: u32| segment.wrapping_mul(self.plan.keys).wrapping_add(key);
         let operation = match operation {
             StepOperation::Send { to, port, key, from } => {

@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::{env, panic};
 
 use rustix::thread::CpuSet;
@@ -176,9 +176,10 @@ impl Topology {
         Ok(())
     }
 
-    /// The units that have all of these processors. `None`: it does not have one of them, as a warning says.
+    /// The units that have all of these processors. `None`: it does not have one of them, as one warning says.
     pub(super) fn location(&self, processors: &[usize]) -> Option<Location> {
-        self.locate(processors).inspect_err(warn).ok()
+        static WARNED: Once = Once::new();
+        self.locate(processors).inspect_err(|error| WARNED.call_once(|| warn(error))).ok()
     }
 
     fn locate(&self, processors: &[usize]) -> Result<Location, TopologyError> {

@@ -747,10 +747,11 @@ impl Communicator {
         let mut words = Vec::new();
         if self.node.as_ref().is_some_and(|node| node.waiting() == WaitMode::Oversubscribed) {
             let process = self.shared.lock();
+            // Before those of all other ranks, of which there may be more than can be waited on.
+            process.collectives.lane_wait_words(&mut words);
             if process.remote_access.is_exposed() {
                 process.wait_words(&mut words);
             }
-            process.collectives.lane_wait_words(&mut words);
         }
         if words.is_empty() {
             return rest.wait(awaited);
@@ -791,11 +792,11 @@ impl Communicator {
 
 impl Process {
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
-    /// there is only one. `shares_nodes`: all members agree that each shares memory with all ranks of its node.
+    /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node.
     pub(in crate::world) fn open_slot(
         &mut self,
         context: u32,
-        (slot, shares_nodes): (CommunicatorSlot, bool),
+        (slot, shares_node): (CommunicatorSlot, bool),
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
@@ -806,7 +807,7 @@ impl Process {
             Some(group) => {
                 (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
             }
-            None if !is_intra_node && shares_nodes && self.open_lane(context, Some(slot)) => {
+            None if !is_intra_node && shares_node && self.open_lane(context, Some(slot)) => {
                 self.collectives.contexts.get_mut(context)?.slot = Some(slot);
             }
             None => self.collectives.communicator_slots.release(slot),

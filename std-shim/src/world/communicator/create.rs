@@ -469,16 +469,16 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
-        let AgreedContext { context, generation, shares_node, slot: room, group } = agreed;
+        let AgreedContext { context, generation, shares_node, slot, group } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
-        let on_node = room.and_then(|room| process.open_slot(context, (room, shares_node), rank));
+        let on_node = slot.and_then(|slot| process.open_slot(context, (slot, shares_node), rank));
         process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);
-        tracing::debug!(context, in_room = on_node.is_some(), "communicator");
+        tracing::debug!(context, in_slot = on_node.is_some(), "communicator");
         let (shared, node, size) = (Arc::clone(&self.shared), self.node.clone(), members.size());
         let lease = ContextLease::new(&shared, context);
         Self {

@@ -41,8 +41,8 @@ impl CollectiveTable {
 
 impl Process {
     /// Opens the lane of a communicator for this rank's innermost group, in its slot or for the World. Returns whether
-    /// there is one. Called if the ranks of the group agree that they share memory: if some opened a lane and others
-    /// did not, those would wait for these there.
+    /// there is one. Called if the ranks of the group agree that they share memory: otherwise ranks with a lane would
+    /// wait there for ranks without one.
     pub(in crate::world) fn open_lane(&mut self, context: u32, slot: Option<CommunicatorSlot>) -> bool {
         let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return false };
         let Some(of) = self.collectives.contexts.get_mut(context) else { return false };
