@@ -7,5 +7,6 @@ mod inline;
 mod matching;
 mod million;
 mod misbehaving_peer;
+mod one_machine;
 mod point_to_point;
 mod storage;

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
 use unisono_core::message::point_to_point::{
-    Action, Cancelled, Config, HeaderCredit, Matched, MessageHeader, Mode, Outcome, Outgoing, ReceiveResult, SendAction,
+    Action, Cancelled, HeaderCredit, Matched, MessageHeader, Mode, Outcome, Outgoing, ReceiveResult, SendAction,
 };
 use unisono_core::message::{Context, Pattern, Tag};
 
-use crate::storage::{Sizes, machine};
+use crate::storage::small_machine;
 
 const PEERS: usize = 2;
 const RECORDS: usize = 6;
@@ -65,9 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(debug_assertions) { 4000 } else { 100_000 }, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_heads_and_calls_break_anything(steps in prop::collection::vec(step(), 1..60), loses in any::<bool>()) {
-        let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-        let sizes = Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 };
-        let mut machine = machine(config, sizes);
+        let mut machine = small_machine(RECORDS);
         let (mut posted, mut pulled, mut taken) = (Vec::new(), Vec::new(), Vec::new());
         let mut actions = 0;
         for (user, step) in (0_u32..).zip(steps) {
@@ -152,8 +150,7 @@ proptest! {
 /// Headers with impossible credit: the requests that they concern end with their sender, and are reported.
 #[test]
 fn impossible_credit_completes_nothing() {
-    let (config, user) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 7);
-    let fresh = || machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+    let (fresh, user) = (|| small_machine(RECORDS), 7);
     let (other, tag) = (PeerId(1), Tag(5));
     let wanted = Pattern { context: Context(0), source: Some(other), tag: Some(tag) };
     let lie = |mut head: Vec<u8>| {
@@ -209,10 +206,9 @@ fn impossible_credit_completes_nothing() {
 /// Without a number, a message is short and not synchronous: its receiver could answer nothing about it.
 #[test]
 fn a_message_without_number_is_short_and_not_synchronous() {
-    let (config, short) = (Config { headers: 2, short: 4, slot: 8, seed: 3 }, 4);
+    let short = 4;
     let outcome = |payload: u32, is_synchronous: bool| {
-        let mut receiver =
-            machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+        let mut receiver = small_machine(RECORDS);
         let wanted = Pattern { context: Context(0), source: Some(PeerId(1)), tag: Some(Tag(5)) };
         assert!(matches!(receiver.receive(wanted, 9, 7), Ok(ReceiveResult::Posted(_))));
         let mut head =
@@ -230,8 +226,7 @@ fn a_message_without_number_is_short_and_not_synchronous() {
 #[test]
 fn a_second_match_request_is_a_protocol_violation() {
     const MATCH_REQUEST: u8 = 8;
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let mut holder = machine(config, Sizes { peers: PEERS, receives: RECORDS, sends: RECORDS, slots: 1, spare: 1 });
+    let mut holder = small_machine(RECORDS);
     let mut head = vec![MATCH_REQUEST, 0, 0, 0];
     head.extend([0_u32, 0, 5].iter().flat_map(|word| word.to_le_bytes()));
     let mut ask = || holder.handle(PeerId(1), &head, head.len() as u32);

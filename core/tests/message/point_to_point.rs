@@ -3,14 +3,11 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use unisono_core::ids::PeerId;
-use unisono_core::message::point_to_point::{
-    Action, Config, HeaderCredit, Matched, MessageHeader, Mode, Outcome, Outgoing, ReceiveResult, SendAction,
-};
-use unisono_core::message::{Context, Envelope, Pattern, Tag};
+use unisono_core::message::point_to_point::{Config, Mode};
+use unisono_core::message::{Envelope, Pattern};
 
 use crate::host::{Job, Message, Step, envelope};
-use crate::storage::{Sizes, machine};
+use crate::storage::Sizes;
 
 const SHORT: u32 = 8;
 const EAGER: u32 = 64;
@@ -152,86 +149,4 @@ proptest! {
     fn long_programs_complete(case in case(400)) {
         run(&case);
     }
-}
-
-#[test]
-fn a_probe_would_find_what_has_arrived() {
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let mut machine = machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
-    let pattern = |tag| Pattern { context: Context(0), source: Some(PeerId(1)), tag: Some(Tag(tag)) };
-    assert!(!machine.would_find(&pattern(5)));
-    let head = MessageHeader::inline(Context(0), Tag(5), HeaderCredit { freed: 0, settled: 0 });
-    machine.handle(PeerId(1), head.as_ref(), MessageHeader::EAGER as u32 + 3);
-    assert!(machine.would_find(&pattern(5)) && !machine.would_find(&pattern(6)));
-}
-
-#[test]
-fn a_report_that_is_requested_twice_is_sent_once() {
-    const FLUSH: [u8; 8] = [12, 0, 0, 0, 0, 0, 0, 0];
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let mut machine = machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
-    for _ in 0..2 {
-        assert_eq!(machine.handle(PeerId(1), &FLUSH, FLUSH.len() as u32), Outcome::Nothing);
-    }
-    assert!(matches!(machine.poll_action(), Some(Action::Header { to: PeerId(1), .. })));
-    assert_eq!(machine.poll_action(), None);
-}
-
-#[test]
-fn a_peer_that_failed_can_be_sent_to_after_it_is_connected_again() {
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let mut machine = machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
-    let (to, context, mode) = (PeerId(1), Context(0), Mode::Standard);
-    let message = Outgoing { to, context, tag: Tag(5), bytes: 3, eager: 12, at: 0, mode, borrowed: true, user: 0 };
-    assert!(machine.send(&message).is_ok());
-    machine.disconnect(to, true, |_| ());
-    assert!(machine.send(&message).is_err());
-    machine.reconnect(to);
-    assert!(machine.send(&message).is_ok());
-}
-
-#[test]
-fn replies_to_others_outlive_a_peer() {
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let new = || machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
-    let mut receiver = new();
-    for from in [0, 1].map(PeerId) {
-        let (to, context, mode) = (PeerId(0), Context(0), Mode::Synchronous);
-        let message = Outgoing { to, context, tag: Tag(5), bytes: 3, eager: 12, at: 0, mode, borrowed: true, user: 0 };
-        let sent = new().send(&message);
-        let Ok(SendAction::Eager { head, .. }) = sent else { panic!("{sent:?}") };
-        let stored = receiver.handle(from, head.as_ref(), head.as_ref().len() as u32 + 3);
-        assert!(matches!(stored, Outcome::Store { .. }), "{stored:?}");
-        let received = receiver.receive(Pattern { context, source: Some(from), tag: Some(Tag(5)) }, 9, 0);
-        let Ok(ReceiveResult::Matched(Matched::Unexpected { message, .. })) = received else { panic!("{received:?}") };
-        receiver.release(message);
-    }
-    receiver.disconnect(PeerId(0), false, |_| ());
-    let reply = receiver.poll_action();
-    assert!(matches!(reply, Some(Action::Header { to: PeerId(1), .. })), "{reply:?}");
-    assert_eq!(receiver.poll_action(), None);
-}
-
-#[test]
-fn what_has_arrived_outlives_its_sender() {
-    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
-    let new = || machine(config, Sizes { peers: 2, receives: 2, sends: 2, slots: 1, spare: 1 });
-    let (to, context, mode) = (PeerId(0), Context(0), Mode::Standard);
-    let mut receiver = new();
-    for (from, bytes) in [(0, 3), (0, 20), (1, 3), (1, 20)] {
-        let tag = Tag(bytes as u32);
-        let message = Outgoing { to, context, tag, bytes, eager: 12, at: 0, mode, borrowed: true, user: 0 };
-        let (head, payload) = match new().send(&message).expect("room") {
-            SendAction::Eager { head, .. } => (head, bytes as u32),
-            SendAction::Header(head) => (head, 0),
-        };
-        let outcome = receiver.handle(PeerId(from), head.as_ref(), head.as_ref().len() as u32 + payload);
-        assert_ne!(outcome, Outcome::ProtocolViolation);
-    }
-    receiver.disconnect(PeerId(0), false, |_| ());
-    let would_find =
-        |from, tag| receiver.would_find(&Pattern { context, source: Some(PeerId(from)), tag: Some(Tag(tag)) });
-    assert!(would_find(0, 3), "its payload is here");
-    assert!(!would_find(0, 20), "its payload is gone");
-    assert!(would_find(1, 3) && would_find(1, 20));
 }

@@ -45,3 +45,9 @@ pub(crate) fn machine(config: Config, sizes: Sizes) -> PointToPoint<Boxes> {
     };
     PointToPoint::new(config, pools).expect("enough records")
 }
+
+/// A machine of two peers that runs out of everything soon: two headers to a peer, one slot, one spare message.
+pub(crate) fn small_machine(records: usize) -> PointToPoint<Boxes> {
+    let config = Config { headers: 2, short: 4, slot: 8, seed: 3 };
+    machine(config, Sizes { peers: 2, receives: records, sends: records, slots: 1, spare: 1 })
+}

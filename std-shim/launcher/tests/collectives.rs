@@ -156,7 +156,13 @@ fn a_function_panics() {
 fn a_function_panics_in_a_group() {
     let slots = "-n 6 --nodes 2 --hierarchy host:slots --on-death tell";
     for mode in ["engine", "thread"] {
-        for part in ["all_reduce 1 room", "all_reduce 5 world", "immediate 4 room", "reduce 2 room", "reduce 4 world"] {
+        for part in [
+            "all_reduce 1 duplicate",
+            "all_reduce 5 world",
+            "immediate 4 duplicate",
+            "reduce 2 duplicate",
+            "reduce 4 world",
+        ] {
             expect(&run(&format!("{slots} --progress {mode}"), &format!("spoilt {part}")), 0, &["caught"; 6]);
         }
     }
@@ -254,7 +260,7 @@ fn block_too_long(world: &World) {
 fn lack_memory(world: &World) {
     let [on, form] = [2, 3].map(|at| env::args().nth(at).expect("an argument"));
     let duplicate = world.duplicate().expect("a duplicate");
-    let on: &Communicator = if on == "room" { &duplicate } else { world };
+    let on: &Communicator = if on == "duplicate" { &duplicate } else { world };
     let bytes = 2 << 20;
     let (mut into, whole) = (vec![0_u8; bytes], vec![1_u8; bytes]);
     let sum = SystemOperation::sum();
@@ -677,7 +683,7 @@ fn panic_in_a_group(world: &World) {
     let [kind, victim, on] = [2, 3, 4].map(|at| env::args().nth(at).expect("an argument"));
     let duplicate = world.duplicate().expect("a duplicate");
     let (on, other): (&Communicator, &Communicator) =
-        if on == "room" { (&duplicate, world) } else { (world, &duplicate) };
+        if on == "duplicate" { (&duplicate, world) } else { (world, &duplicate) };
     let (own, victim, root) = (on.rank(), Rank(victim.parse().expect("a rank")), Rank(0));
     let spoilt =
         UserOperation::commutative(move |l: &u64, r: &u64| if own == victim { panic!("spoilt") } else { l + r });

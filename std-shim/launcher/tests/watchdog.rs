@@ -141,8 +141,8 @@ fn forms_that_do_not_match_name_each_other() {
     }
 }
 
-/// Threads wait for the second of two allreduces. Its steps in the slots of a group wait for those of the first one: of
-/// rank 0 for one that is executed, of rank 2 for one that has not begun.
+/// Ranks wait for the second of two allreduces, whose steps in the slots of a group wait for those of the first one: at
+/// rank 0 for one that is being executed, at rank 2 for one that has not begun.
 fn ranks_that_wait_for_their_turn() {
     let output = run("-n 4 --nodes 2 --hierarchy host:slots --watchdog 1s", "turns 1");
     expect(&output, 0, &[]);

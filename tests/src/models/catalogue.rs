@@ -133,14 +133,23 @@ macro_rules! lifecycle {
     };
 }
 
-/// Makes the entry of a collective's model: ranks, blocks of the longest eager message, credit, headers.
+/// Makes the entry of a collective's model: ranks, or the groups of four ranks over which it is composed; segments; blocks
+/// of the longest eager message, credit and headers.
 macro_rules! collective {
-    ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $segments:literal, $room:expr, $notes:literal) => {
+    ($name:literal, $collective:ident, $algorithm:ident, over $groups:expr, $($rest:tt)+) => {
+        collective!(@entry $name, $collective, $algorithm, 4, "a plan over groups",
+            |spec, limits| Collective::over_groups(spec, $groups, limits), $($rest)+)
+    };
+    ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $($rest:tt)+) => {
+        collective!(@entry $name, $collective, $algorithm, $size, "a plan", Collective::new, $($rest)+)
+    };
+    (@entry $name:literal, $collective:ident, $algorithm:ident, $size:literal, $messages:literal, $model:expr,
+     $segments:literal, $room:expr, $notes:literal) => {
         CatalogueEntry {
             name: $name,
             widths: (0, 0),
             time: ("none", 0),
-            messages: "a plan",
+            messages: $messages,
             in_flight: 0,
             lifetime: None,
             notes: $notes,
@@ -152,32 +161,7 @@ macro_rules! collective {
                     ..Spec::new(CollectiveKind::$collective, Algorithm::$algorithm, $size, 1)
                 };
                 let (limit, credit, headers) = $room;
-                explorer.explore(&Collective::new(spec, MessageLimits { limit, credit, headers }))
-            },
-        }
-    };
-}
-
-/// Makes the entry of a model of a collective of four ranks that is composed over groups.
-macro_rules! over_groups {
-    ($name:literal, $collective:ident, $algorithm:ident, $groups:expr, $segments:literal, $room:expr, $notes:literal) => {
-        CatalogueEntry {
-            name: $name,
-            widths: (0, 0),
-            time: ("none", 0),
-            messages: "a plan over groups",
-            in_flight: 0,
-            lifetime: None,
-            notes: $notes,
-            expected: Expected::Holds,
-            explore: |explorer| {
-                let spec = Spec {
-                    segments: $segments,
-                    order: Order::Rank,
-                    ..Spec::new(CollectiveKind::$collective, Algorithm::$algorithm, 4, 1)
-                };
-                let (limit, credit, headers) = $room;
-                explorer.explore(&Collective::over_groups(spec, $groups, MessageLimits { limit, credit, headers }))
+                explorer.explore(&$model(spec, MessageLimits { limit, credit, headers }))
             },
         }
     };
@@ -593,8 +577,8 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
-    over_groups!("coll-scan", Scan, Dissemination, [0, 0, 1, 1], 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
-    over_groups!("coll-exscan", Exscan, Ring, [0, 1, 1, 2], 1, (1, 1, 1), "groups of one and of two ranks"),
+    collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
+    collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], 1, (1, 1, 1), "groups of one and of two ranks"),
     lane!("lane", [(Allreduce, 0, 1), (Broadcast, 3, 1)], [true; 2], "an allreduce and a broadcast at a time"),
     lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], [true; 2], "two segments each"),
     lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], [true, false], "three, on one host"),

@@ -1,4 +1,4 @@
-//! Two rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
+//! Two or three rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
 
 use unisono_core::device::DeviceEvent;
 use unisono_core::endpoint::Event;

@@ -524,8 +524,8 @@ impl CollectiveTable {
         }
         let is_next = |running: &&ActiveCollective| {
             let first = running.start.first_turn.filter(|_| running.executor.id().context == context);
-            let steps = 0..running.executor.plan().group_steps().len() as u32;
-            first.is_some_and(|first| steps.into_iter().any(|step| lane.is_next(first.after(step))))
+            let steps = running.executor.plan().group_steps().len() as u32;
+            first.is_some_and(|first| (0..steps).any(|step| lane.is_next(first.after(step))))
         };
         let next = self.pending().map(|(_, running)| running).find(is_next);
         let ranks = next.into_iter().flat_map(|running| running.executor.partners());
