@@ -72,7 +72,7 @@ pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
 pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
-pub use levels::{HierarchicalPlan, LowerTrees};
+pub use levels::{GroupLevels, HierarchicalPlan, LowerTrees};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
 pub use spec::{Spec, Unsupported};
@@ -185,19 +185,21 @@ pub enum StepOperation {
         /// The side of `from`.
         fold: Fold,
     },
-    /// A collective of the ranks of this rank's innermost group, by other means than messages: all of them execute their
-    /// steps of this kind in the same order, that of their numbers ([`Lane`](crate::collective::Lane)).
+    /// A collective of a subgroup of this rank, by other means than messages: all of its members execute their steps of
+    /// this subgroup in the same order, that of their numbers ([`Lane`](crate::collective::Lane)).
     Group(GroupStep),
 }
 
-/// This rank's part in a collective of its innermost group.
+/// This rank's part in a collective of one of its subgroups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GroupStep {
     /// Barrier, broadcast, reduce, gather or scatter.
     pub collective: CollectiveKind,
-    /// The number of the group.
+    /// The level of the subgroup: 0, an innermost group's ranks; above, the leaders of groups.
+    pub level: u32,
+    /// Its number among the subgroups of its level.
     pub group: u32,
-    /// Its ranks,
+    /// Its members,
     pub members: u32,
     /// this rank's number among them,
     pub number: u32,
@@ -205,6 +207,8 @@ pub struct GroupStep {
     pub root: u32,
     /// As [`CollectiveSpec::in_place`](crate::collective::CollectiveSpec::in_place); the same on all of them.
     pub in_place: bool,
+    /// Blocks that each member has in a gather or scatter; else 1.
+    pub each: u32,
     /// What this rank contributes; no block: nothing.
     pub from: BlockSpan,
     /// Where its result goes; no block: nowhere. In place it overlays what the rank contributes, or is a part of it, or

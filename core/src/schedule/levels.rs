@@ -10,8 +10,8 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
-//! Where the ranks of an innermost group have other means than messages, such as shared memory, its stages are
-//! [`GroupStep`](super::GroupStep)s instead: the schedules of the other groups do not change.
+//! Where the members of a subgroup have other means than messages, such as shared memory, its stages are
+//! [`GroupStep`](super::GroupStep)s instead: the schedules of the other subgroups do not change.
 //!
 //! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are
 //! contiguous. If that is not the order of ranks, some leaders collect blocks in scratch and sort them.
@@ -41,13 +41,35 @@ pub struct LowerTrees {
     pub ports: u8,
 }
 
+/// A set of levels, those at which a rank's subgroups have other means than messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct GroupLevels(u8);
+
+impl GroupLevels {
+    /// No level.
+    pub const NONE: Self = Self(0);
+    /// The ranks of innermost groups.
+    pub const INNERMOST: Self = Self(1);
+
+    /// This level, too. The last level, and those above it, are in no set.
+    #[must_use]
+    pub const fn with(self, level: u32) -> Self {
+        if level < GROUPINGS as u32 { Self(self.0 | 1_u8.wrapping_shl(level)) } else { self }
+    }
+
+    /// Whether a level is in the set.
+    pub const fn contains(self, level: u32) -> bool {
+        level < GROUPINGS as u32 && self.0.wrapping_shr(level) & 1 == 1
+    }
+}
+
 /// One rank's schedule over nested subgroups.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct HierarchicalPlan<T> {
     spec: Spec,
     place: Placement<T>,
-    /// Whether the ranks of this rank's innermost group execute their collectives by other means than messages.
-    allows_group_steps: bool,
+    /// Where this rank's subgroups execute their collectives by other means than messages.
+    group_levels: GroupLevels,
     parts: [Option<Part>; PARTS],
     blocks: u32,
     scratch: u32,

@@ -3,7 +3,7 @@
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_core::schedule::{
-    Algorithm, Executor, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step, Unsupported,
+    Algorithm, Executor, GroupLevels, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step, Unsupported,
 };
 
 /// What a rank's schedule needs of its memory.
@@ -65,18 +65,18 @@ impl Group {
         Ok(Self { call, extents: extents.collect(), may_vary, steps: steps.collect(), plans })
     }
 
-    /// Schedules over subgroups; `has_group_steps` says of each rank whether its innermost group has steps of its own.
+    /// Schedules over subgroups; `group_levels` says of each rank which of its subgroups have steps of their own.
     pub(crate) fn nested(
         call: Spec,
         lower: LowerTrees,
         groups: Hierarchy<&[u32]>,
-        has_group_steps: impl Fn(u32) -> bool,
+        group_levels: impl Fn(u32) -> GroupLevels,
     ) -> Result<Self, Unsupported> {
         let new = |rank: u32, varying| {
             let spec = Spec { rank: Rank(rank), varying, ..call };
-            match has_group_steps(rank) {
-                true => HierarchicalPlan::with_group_steps(spec, lower, groups),
-                false => HierarchicalPlan::new(spec, lower, groups),
+            match group_levels(rank) {
+                GroupLevels::NONE => HierarchicalPlan::new(spec, lower, groups),
+                levels => HierarchicalPlan::with_group_steps(spec, lower, groups, levels),
             }
         };
         let plans: Vec<_> = (0..call.size).map(|rank| new(rank, call.varying)).collect();

@@ -1,4 +1,4 @@
-//! Steps of innermost groups: executed when all ranks of the group have begun theirs, in the order of their numbers, and
+//! Steps of subgroups: executed when all members have begun theirs, in the order of their numbers in that subgroup, and
 //! checked to be the same collective.
 //!
 //! A real group does not wait for all: what ends here ends there.
@@ -6,27 +6,28 @@
 use crate::memory::{Combined, Memory, Value};
 use alloc::collections::BTreeSet;
 use unisono_core::collective::CollectiveKind;
-use unisono_core::schedule::{BlockSpan, GroupStep, Step, StepOperation};
+use unisono_core::schedule::{BlockSpan, GroupStep, Hierarchy, Step, StepOperation};
 
 /// One rank's part in a group's collective: its number, the step's number, and the step.
 pub(crate) type Part = (usize, usize, GroupStep);
 
 /// The group steps of all ranks.
 pub(crate) struct GroupSteps {
-    /// Those that each rank has not executed, in order.
-    left: Vec<Vec<(usize, GroupStep)>>,
+    /// Those that each rank has not executed, by level, the first one last.
+    left: Vec<[Vec<(usize, GroupStep)>; Hierarchy::<()>::GROUPINGS]>,
     begun: BTreeSet<(usize, usize)>,
 }
 
 impl GroupSteps {
     pub(crate) fn new<'s>(steps: impl Iterator<Item = &'s [Step]>) -> Self {
         let of = |steps: &[Step]| {
-            let all = steps.iter().enumerate().rev();
-            all.filter_map(|(i, step)| match step.operation {
-                StepOperation::Group(step) => Some((i, step)),
-                _ => None,
-            })
-            .collect()
+            let mut levels = [const { Vec::new() }; Hierarchy::<()>::GROUPINGS];
+            for (i, step) in steps.iter().enumerate().rev() {
+                if let StepOperation::Group(step) = step.operation {
+                    levels[step.level as usize].push((i, step));
+                }
+            }
+            levels
         };
         Self { left: steps.map(of).collect(), begun: BTreeSet::new() }
     }
@@ -35,19 +36,20 @@ impl GroupSteps {
         self.begun.insert((rank, i));
     }
 
-    /// A collective that all ranks of its group have begun, in the order of their numbers.
+    /// A collective that all members of its subgroup have begun, in the order of their numbers.
     pub(crate) fn next(&mut self) -> Option<Vec<Part>> {
-        let nexts =
-            self.left.iter().enumerate().filter_map(|(rank, left)| left.last().map(|(i, step)| (rank, *i, *step)));
+        let nexts = self.left.iter().enumerate().flat_map(|(rank, levels)| {
+            levels.iter().filter_map(move |left| left.last().map(|(i, step)| (rank, *i, *step)))
+        });
         let nexts: Vec<Part> = nexts.filter(|(rank, i, _)| self.begun.contains(&(*rank, *i))).collect();
+        let same = |a: &GroupStep, b: &GroupStep| (a.level, a.group) == (b.level, b.group);
         let group = nexts
             .iter()
-            .map(|(.., step)| step)
-            .find(|step| nexts.iter().filter(|(.., other)| other.group == step.group).count() == step.members as usize);
-        let group = group?.group;
-        let mut parts: Vec<Part> = nexts.into_iter().filter(|(.., step)| step.group == group).collect();
+            .map(|(.., step)| *step)
+            .find(|step| nexts.iter().filter(|(.., other)| same(step, other)).count() == step.members as usize)?;
+        let mut parts: Vec<Part> = nexts.into_iter().filter(|(.., step)| same(&group, step)).collect();
         parts.sort_by_key(|(.., step)| step.number);
-        parts.iter().for_each(|(rank, ..)| _ = self.left[*rank].pop());
+        parts.iter().for_each(|(rank, ..)| _ = self.left[*rank][group.level as usize].pop());
         Some(parts)
     }
 }
@@ -57,8 +59,8 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
     let (.., first) = parts[0];
     let root = first.root as usize;
     for (number, (rank, _, step)) in (0..).zip(parts) {
-        let is_same = (step.collective, step.root, step.members, step.in_place)
-            == (first.collective, first.root, first.members, first.in_place);
+        let is_same = (step.collective, step.root, step.members, step.in_place, step.each)
+            == (first.collective, first.root, first.members, first.in_place, first.each);
         if !is_same || step.number != number || step.from.segment != step.into.segment {
             return Err(format!("rank {rank} executes {step:?} where others execute {first:?}"));
         }
@@ -84,7 +86,7 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
         }
         CollectiveKind::Gather => {
             let mut all = Vec::new();
-            let whole = of_root.into.blocks.len() as usize / parts.len();
+            let whole = first.each as usize;
             for (number, (rank, _, step)) in parts.iter().enumerate() {
                 let is_there = number == root && first.in_place;
                 let values = if is_there {
@@ -98,7 +100,7 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
         }
         CollectiveKind::Scatter => {
             let all = load(memories, leader, of_root.from)?;
-            let whole = all.len() / parts.len();
+            let whole = first.each as usize;
             for (number, (rank, _, step)) in parts.iter().enumerate() {
                 if !(number == root && first.in_place) {
                     memories[*rank].store(step.into, &all[number * whole..(number + 1) * whole])?;

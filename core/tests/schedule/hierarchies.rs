@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported,
-    choose,
+    Algorithm, GroupLevels, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation,
+    Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -99,12 +99,19 @@ fn draw(random: &mut Random, size: usize) -> Levels {
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
     let mut table = Vec::new();
     let groups = levels.hierarchy_in(&mut table);
-    check_group(levels, &Group::nested(call, lower, groups, |_| false)?, lower, seed);
+    check_group(levels, &Group::nested(call, lower, groups, |_| GroupLevels::NONE)?, lower, seed);
     if call.can_have_group_steps() {
-        // All groups, or two of three.
+        // All subgroups of all levels or of the innermost one, or two of three.
         let Levels(groupings) = levels;
-        let has_steps =
-            |rank: u32| !seed.is_multiple_of(2) || !(u64::from(groupings[0][rank as usize]) + seed).is_multiple_of(3);
+        let has_steps = |rank: u32| {
+            let of = |level: u32, group: u32| match seed % 4 {
+                0 | 2 => !(u64::from(group) + seed).is_multiple_of(3),
+                1 => true,
+                _ => level == 0,
+            };
+            let path = (0..).zip(groupings).filter(|(level, groups)| of(*level, groups[rank as usize]));
+            path.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level))
+        };
         check_group(levels, &Group::nested(call, lower, groups, has_steps)?, lower, seed);
     }
     Ok(())
@@ -285,7 +292,8 @@ fn scans_over_subgroups_take_the_rounds_of_a_tree_up_and_one_down() {
         let levels = Levels(shifts.iter().map(|shift| (0..16).map(|rank| rank >> shift).collect()).collect());
         for kind in [CollectiveKind::Scan, CollectiveKind::Exscan] {
             let (mut table, call) = (Vec::new(), Spec::new(kind, Algorithm::Dissemination, 16, 1));
-            let group = Group::nested(call, LOWER, levels.hierarchy_in(&mut table), |_| false).expect("a schedule");
+            let group =
+                Group::nested(call, LOWER, levels.hierarchy_in(&mut table), |_| GroupLevels::NONE).expect("a schedule");
             assert_eq!(time(&group, 1, 0), rounds, "{kind:?} {levels:?}");
         }
     }
@@ -369,7 +377,7 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
         run(group, bytes.div_ceil(cut).div_ceil(segments as usize) as u64, machine)
     };
     let nested = choose(&groups.leaders(&plan), groups.leaders_vary(kind), far);
-    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups, |_| false).ok()?;
+    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups, |_| GroupLevels::NONE).ok()?;
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
     let pays = groups.pays(&plan, LOWER, &NEAR, far);
@@ -415,4 +423,57 @@ fn schedules_over_hosts_pay_where_they_are_selected() {
             assert!(regret < 1.05 && gain < 0.96, "{kind:?}");
         }
     }
+}
+
+/// The steps of subgroups of one rank of eight: two caches of two on each of two hosts, both levels with steps of their own.
+fn subgroup_steps(call: Spec) -> Vec<(CollectiveKind, u32, u32, u32)> {
+    let levels = Levels([1, 2].map(|shift| (0..8).map(|rank| rank >> shift).collect()).to_vec());
+    let both = GroupLevels::INNERMOST.with(1);
+    let plan = HierarchicalPlan::with_group_steps(call, LOWER, levels.hierarchy(), both).expect("a schedule");
+    let steps = (0..plan.steps()).filter_map(|i| match plan.step(i)?.operation {
+        StepOperation::Group(step) => Some((step.collective, step.level, step.number, step.each)),
+        _ => None,
+    });
+    steps.collect()
+}
+
+/// Up and down two levels; a root that leads in the stead of the lowest rank of its group has no steps of the leaders, and
+/// neither have the others.
+#[test]
+fn subgroups_of_each_level_have_steps_of_their_own() {
+    use CollectiveKind::{Allgather, Broadcast, Gather, Reduce, Scatter};
+    let gather = Spec::new(Allgather, Algorithm::Ring, 8, 1);
+    assert_eq!(
+        subgroup_steps(Spec { rank: Rank(6), ..gather }),
+        [(Gather, 0, 0, 1), (Gather, 1, 1, 2), (Broadcast, 1, 1, 1), (Broadcast, 0, 0, 1)]
+    );
+    assert_eq!(subgroup_steps(Spec { rank: Rank(7), ..gather }), [(Gather, 0, 1, 1), (Broadcast, 0, 1, 1)]);
+    let scatter = Spec { root: Rank(2), ..Spec::new(Scatter, Algorithm::Direct, 8, 1) };
+    assert_eq!(subgroup_steps(Spec { rank: Rank(0), ..scatter }), [(Scatter, 1, 0, 2), (Scatter, 0, 0, 1)]);
+    assert_eq!(subgroup_steps(Spec { rank: Rank(2), ..scatter }), [(Scatter, 1, 1, 2), (Scatter, 0, 0, 1)]);
+    let reduce = Spec { root: Rank(3), ..Spec::new(Reduce, Algorithm::Knomial, 8, 1) };
+    for (rank, number) in [(0, 0), (2, 0), (3, 1)] {
+        assert_eq!(subgroup_steps(Spec { rank: Rank(rank), ..reduce }), [(Reduce, 0, number, 1)], "{rank}");
+    }
+    assert_eq!(subgroup_steps(Spec { rank: Rank(4), ..reduce }), [(Reduce, 0, 0, 1), (Reduce, 1, 0, 1)]);
+}
+
+/// Blocks of members that stand for different numbers of ranks go by messages.
+#[test]
+fn leaders_of_different_groups_exchange_blocks_by_messages() {
+    let levels = Levels(vec![vec![0, 0, 1, 2], vec![0, 0, 0, 1]]);
+    let both = GroupLevels::INNERMOST.with(1);
+    let steps = |kind, algorithm| {
+        let plan =
+            HierarchicalPlan::with_group_steps(Spec::new(kind, algorithm, 4, 1), LOWER, levels.hierarchy(), both);
+        let plan = plan.expect("a schedule");
+        let level = |i| match plan.step(i).expect("a step").operation {
+            StepOperation::Group(step) => Some((step.collective, step.level)),
+            _ => None,
+        };
+        (0..plan.steps()).filter_map(level).collect::<Vec<_>>()
+    };
+    use CollectiveKind::{Allgather, Allreduce, Broadcast, Gather, Reduce};
+    assert_eq!(steps(Allgather, Algorithm::Ring), [(Gather, 0), (Broadcast, 1), (Broadcast, 0)]);
+    assert_eq!(steps(Allreduce, Algorithm::Knomial), [(Reduce, 0), (Reduce, 1), (Broadcast, 1), (Broadcast, 0)]);
 }

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, BlockBuffer, BlockSpan, Blocks, Fold, Hierarchy, LowerTrees, Spec, Step, StepOperation,
+    Algorithm, BlockBuffer, BlockSpan, Blocks, Fold, GroupLevels, Hierarchy, LowerTrees, Spec, Step, StepOperation,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -163,7 +163,8 @@ fn every_mutant_of_a_scan_over_subgroups_is_noticed() {
             let mut table = vec![0; Hierarchy::<&[u32]>::table_len(10, groupings.len())];
             let groups = Hierarchy::new(groupings, &mut table[..]).expect("a table of that length");
             let call = Spec { order: Order::Rank, in_place, ..Spec::new(kind, algorithm, 10, 1) };
-            let group = Group::nested(call, lower, groups.map(|table| &*table), |_| false).expect("not refused");
+            let group =
+                Group::nested(call, lower, groups.map(|table| &*table), |_| GroupLevels::NONE).expect("not refused");
             count(&group, &mut counts);
         }
         for (mutant, count) in counts {

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use unisono_core::collective::token_tree::ReleasePath;
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::multicast::AckMode;
-use unisono_core::schedule::{Algorithm, Spec};
+use unisono_core::schedule::{Algorithm, GroupLevels, Spec};
 
 use super::attached::{AttachOptions, AttachingRank};
 use super::clock::{Abstract, Clock, Relative};
@@ -26,6 +26,15 @@ use super::rma::{Events, RemoteAccess, Step};
 use super::token_tree::{ReleasePaths, TokenTrees, TreeOptions, TreeSizes};
 use super::window::{self, Window};
 use crate::model_checker::{ExplorationReport, Explorer};
+
+/// Four ranks on two hosts, and by two caches of one host.
+const HOSTS: &[&[u32]] = &[&[0, 0, 1, 1]];
+const CACHES: &[&[u32]] = &[&[0, 0, 1, 1], &[0; 4]];
+/// Levels with steps of their own: the innermost, at all ranks or at those of one host; that of the leaders; both.
+const INNERMOST: GroupLevels = GroupLevels::INNERMOST;
+const ONE_HOST: [GroupLevels; 4] = [INNERMOST, INNERMOST, GroupLevels::NONE, GroupLevels::NONE];
+const LEADERS: GroupLevels = GroupLevels::NONE.with(1);
+const BOTH_LEVELS: GroupLevels = INNERMOST.with(1);
 
 /// Expected result of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,20 +176,22 @@ macro_rules! collective {
     };
 }
 
-/// Makes the entry of a model of steps of groups: collectives (kind, root, segments), and whose groups have steps.
+/// Makes the entry of a model of steps of subgroups: collectives (kind, root, segments), the groupings, innermost first, and
+/// where each rank's subgroups have steps.
 macro_rules! lane {
-    ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $hosts:expr, $notes:literal) => {
+    ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $groupings:expr, $levels:expr, $notes:literal) => {
         CatalogueEntry {
             name: $name,
             widths: (0, 0),
             time: ("none", 0),
-            messages: "schedules over two hosts",
+            messages: "schedules over subgroups",
             in_flight: 0,
             lifetime: None,
             notes: $notes,
             expected: Expected::Holds,
             explore: |explorer| {
-                explorer.explore(&Lane::new(&[$((CollectiveKind::$collective, $root, $segments)),+], $hosts))
+                let calls = [$((CollectiveKind::$collective, $root, $segments)),+];
+                explorer.explore(&Lane::new(&calls, $groupings, $levels))
             },
         }
     };
@@ -579,9 +590,23 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
     collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
     collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], 1, (1, 1, 1), "groups of one and of two ranks"),
-    lane!("lane", [(Allreduce, 0, 1), (Broadcast, 3, 1)], [true; 2], "an allreduce and a broadcast at a time"),
-    lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], [true; 2], "two segments each"),
-    lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], [true, false], "three, on one host"),
+    lane!(
+        "lane",
+        [(Allreduce, 0, 1), (Broadcast, 3, 1)],
+        HOSTS,
+        [INNERMOST; 4],
+        "an allreduce and a broadcast at a time"
+    ),
+    lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], HOSTS, [INNERMOST; 4], "two segments each"),
+    lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], HOSTS, ONE_HOST, "three, on one host"),
+    lane!("lane-levels", [(Allreduce, 0, 1), (Broadcast, 2, 1)], CACHES, [BOTH_LEVELS; 4], "caches and their leaders"),
+    lane!(
+        "lane-leaders",
+        [(Allgather, 0, 1), (Broadcast, 1, 1)],
+        CACHES,
+        [LEADERS; 4],
+        "leaders only; one that the root replaces"
+    ),
     remote_access!(
         "rma-updates",
         [&[Step::Add, Step::Accumulate, Step::Add], &[Step::Add, Step::Add]],

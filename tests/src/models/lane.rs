@@ -1,5 +1,5 @@
-//! Model of two hosts of two ranks that run two collectives of one communicator at a time: the shipped schedules over
-//! subgroups, executors and lanes. Where a host's ranks have steps of their group, both execute the same one.
+//! Model of four ranks that run collectives of one communicator at a time: the shipped schedules over subgroups, executors
+//! and lanes. Where the two members of a subgroup have steps of their own, both execute the same one.
 //!
 //! Messages complete when they are sent and arrive in any order; contents are the subject of core's tests.
 
@@ -8,17 +8,18 @@ use alloc::collections::BTreeSet;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Lane as Turns, Poll, Turn};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{
-    Algorithm, Executor, GroupStep, HierarchicalPlan, Hierarchy, LowerTrees, Schedule as _, Spec, StepOperation,
+    Algorithm, Executor, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, LowerTrees, Schedule as _, Spec,
+    StepOperation,
 };
 
 use crate::model_checker::Model;
 
-/// Ranks, two on each host.
+/// Ranks.
 pub const RANKS: u32 = 4;
-/// Words of the table of the hosts.
-const TABLE: usize = 9;
+/// Levels with lanes.
+const LEVELS: usize = 2;
 
-type Plan = HierarchicalPlan<[u32; TABLE]>;
+type Plan = HierarchicalPlan<[u32; Hierarchy::<()>::table_len(RANKS as usize, LEVELS)]>;
 
 /// The model.
 #[derive(Debug)]
@@ -28,20 +29,25 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// These collectives, in this order, with these roots. `hosts`: whose ranks have steps of their group.
+    /// These collectives, in this order, with these roots and segments, over subgroups of two members: the group of each
+    /// rank, by grouping, innermost first. `levels`: where each rank's subgroups have steps of their own.
     ///
     /// # Panics
     /// There is no such schedule.
-    pub fn new(calls: &[(CollectiveKind, u32, u32)], hosts: [bool; 2]) -> Self {
+    pub fn new(
+        calls: &[(CollectiveKind, u32, u32)],
+        groupings: &[&[u32]],
+        levels: [GroupLevels; RANKS as usize],
+    ) -> Self {
         let lower = LowerTrees { radix: 2, ports: 1 };
-        let hierarchy = Hierarchy::new(&[&[0, 0, 1, 1]], [0; TABLE]).expect("a table of that length");
+        let table = [0; Hierarchy::<()>::table_len(RANKS as usize, LEVELS)];
+        let hierarchy = Hierarchy::new(groupings, table).expect("a table of that length");
         let plan = |&(kind, root, segments): &(CollectiveKind, u32, u32), rank: u32| {
             let spec = Spec { segments, root: Rank(root), ..Spec::new(kind, Algorithm::Knomial, RANKS, 1) };
             let spec = Spec { rank: Rank(rank), ..spec };
-            let [first, second] = hosts;
-            match if rank < 2 { first } else { second } {
-                true => Plan::with_group_steps(spec, lower, hierarchy),
-                false => Plan::new(spec, lower, hierarchy),
+            match levels.get(rank as usize) {
+                Some(levels) if *levels != GroupLevels::NONE => Plan::with_group_steps(spec, lower, hierarchy, *levels),
+                _ => Plan::new(spec, lower, hierarchy),
             }
         };
         let of = |call| (0..RANKS).map(|rank| plan(call, rank).expect("a schedule that exists")).collect();
@@ -56,18 +62,19 @@ impl Lane {
 /// A step of a collective of a rank.
 type Step = (usize, u32);
 
-/// A step of the group that has begun, with its turn and its number among those of its collective.
+/// A step of a subgroup that has begun: its level and group, and its number among those of its collective at that level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Parked {
+    subgroup: (u32, u32),
     step: Step,
     number: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct RankState {
-    /// The collectives that it has started, with the turn of the first step of the group.
-    started: Vec<(Executor<Plan>, Turn)>,
-    lane: Turns,
+    /// The collectives that it has started, with the turn of the first step of its subgroup of each level.
+    started: Vec<(Executor<Plan>, [Turn; LEVELS])>,
+    lanes: [Turns; LEVELS],
     receiving: BTreeSet<Step>,
     parked: BTreeSet<Parked>,
 }
@@ -87,8 +94,8 @@ pub enum Action {
     Start(usize),
     /// The message of a step arrives at a rank.
     Arrive(usize, Step),
-    /// The ranks of a host execute these steps of the group.
-    Execute(usize, [Step; 2]),
+    /// These ranks, the members of a subgroup of this level, execute these steps.
+    Execute(u32, [(usize, Step); 2]),
 }
 
 impl RankState {
@@ -102,10 +109,9 @@ impl RankState {
                         self.receiving.insert((call, step.0));
                         continue;
                     }
-                    StepOperation::Group(_) => {
-                        let is_group = |i: &u32| group_step(executor.plan(), *i).is_some();
-                        let number = (0..step.0).filter(is_group).count() as u32;
-                        self.parked.insert(Parked { step: (call, step.0), number });
+                    StepOperation::Group(GroupStep { level, group, .. }) => {
+                        let number = group_steps(executor.plan(), level, step.0);
+                        self.parked.insert(Parked { subgroup: (level, group), step: (call, step.0), number });
                         continue;
                     }
                     StepOperation::Copy { .. } | StepOperation::Reduce { .. } => {}
@@ -115,13 +121,13 @@ impl RankState {
         }
     }
 
-    /// The steps of the group that may be executed now.
-    fn next(&self) -> impl Iterator<Item = Step> {
-        let may = |parked: &&Parked| {
-            let (call, _) = parked.step;
-            self.started.get(call).is_some_and(|(_, first)| self.lane.is_next(first.after(parked.number)))
-        };
-        self.parked.iter().filter(may).map(|parked| parked.step)
+    /// The steps of subgroups that may be executed now.
+    fn next(&self) -> impl Iterator<Item = &Parked> {
+        self.parked.iter().filter(|Parked { subgroup: (level, _), step: (call, _), number }| {
+            let first = self.started.get(*call).and_then(|(_, first)| first.get(*level as usize));
+            let lane = self.lanes.get(*level as usize);
+            lane.zip(first).is_some_and(|(lane, first)| lane.is_next(first.after(*number)))
+        })
     }
 
     fn end(&mut self, (call, step): Step) {
@@ -138,11 +144,13 @@ impl RankState {
     }
 }
 
-fn group_step(plan: &Plan, i: u32) -> Option<GroupStep> {
-    match plan.step(i)?.operation {
-        StepOperation::Group(step) => Some(step),
-        _ => None,
-    }
+/// Steps of this rank's subgroup of a level before step `end`.
+fn group_steps(plan: &Plan, level: u32, end: u32) -> u32 {
+    let is_of_level = |i: &u32| match plan.step(*i).map(|step| step.operation) {
+        Some(StepOperation::Group(step)) => step.level == level,
+        _ => false,
+    };
+    (0..end).filter(is_of_level).count() as u32
 }
 
 impl Model for Lane {
@@ -152,7 +160,7 @@ impl Model for Lane {
     fn initial(&self) -> State {
         let idle = RankState {
             started: Vec::new(),
-            lane: Turns::default(),
+            lanes: [Turns::default(); LEVELS],
             receiving: BTreeSet::new(),
             parked: BTreeSet::new(),
         };
@@ -174,10 +182,13 @@ impl Model for Lane {
                 }
             }
         }
-        for (host, pair) in state.ranks.chunks_exact(2).enumerate() {
-            if let [one, other] = pair {
-                for first in one.next() {
-                    actions.extend(other.next().map(|second| Action::Execute(host, [first, second])));
+        for (rank, own) in state.ranks.iter().enumerate() {
+            for (other, its) in state.ranks.iter().enumerate().skip(rank + 1) {
+                for first in own.next() {
+                    let same = its.next().filter(|second| second.subgroup == first.subgroup);
+                    let (level, _) = first.subgroup;
+                    actions
+                        .extend(same.map(|second| Action::Execute(level, [(rank, first.step), (other, second.step)])));
                 }
             }
         }
@@ -191,10 +202,12 @@ impl Model for Lane {
                 let own = ranks.get_mut(rank)?;
                 let call = own.started.len();
                 let plan = self.plans.get(call)?.get(rank)?;
-                let steps = (0..plan.steps()).filter(|i| group_step(plan, *i).is_some()).count() as u32;
                 let id = CollectiveId { context: 0, sequence: call as u32 + 1 };
-                let turn = own.lane.enter(steps);
-                own.started.push((Executor::new(id, plan.clone()), turn));
+                let steps = [0, 1].map(|level| group_steps(plan, level, plan.steps()));
+                let [ranks, leaders] = own.lanes.each_mut();
+                let [own_steps, leaders_steps] = steps;
+                let turns = [ranks.enter(own_steps), leaders.enter(leaders_steps)];
+                own.started.push((Executor::new(id, plan.clone()), turns));
                 own.progress(rank as u32, sent);
             }
             Action::Arrive(rank, step) => {
@@ -202,24 +215,19 @@ impl Model for Lane {
                 own.end(step);
                 own.progress(rank as u32, sent);
             }
-            Action::Execute(host, steps) => {
-                let number = |of: &RankState, step: Step| {
-                    of.parked.iter().find(|parked| parked.step == step).map(|parked| parked.number)
+            Action::Execute(level, steps) => {
+                let of = |(rank, step): (usize, Step)| {
+                    let parked = ranks.get(rank)?.parked.iter().find(|parked| parked.step == step)?;
+                    Some((step.0, parked.number))
                 };
-                let (first, pair) = (2 * host, ranks.get_mut(2 * host..2 * host + 2)?);
-                let [one, other] = steps;
-                let same = |a: &RankState, b: &RankState| {
-                    let ((call, _), (its, _)) = (one, other);
-                    call == its && number(a, one) == number(b, other)
-                };
-                if let [a, b] = &*pair
-                    && !same(a, b)
-                {
-                    *broken = Some("the ranks of a group execute the same step");
+                let [one, other] = steps.map(of);
+                if one != other {
+                    *broken = Some("the members of a subgroup execute the same step");
                 }
-                for (rank, (own, step)) in (first..).zip(pair.iter_mut().zip(steps)) {
+                for (rank, step) in steps {
+                    let own = ranks.get_mut(rank)?;
                     own.end(step);
-                    own.lane.leave();
+                    own.lanes.get_mut(level as usize)?.leave();
                     own.progress(rank as u32, sent);
                 }
             }
@@ -232,6 +240,6 @@ impl Model for Lane {
     }
 
     fn finished(&self, state: &State) -> bool {
-        state.ranks.iter().all(|own| own.is_done(self.calls()) && own.lane.is_idle())
+        state.ranks.iter().all(|own| own.is_done(self.calls()) && own.lanes.iter().all(Turns::is_idle))
     }
 }

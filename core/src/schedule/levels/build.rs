@@ -1,7 +1,7 @@
 //! Composition of the stages of each collective.
 
 use super::stage::{Part, Placement, Stage, Unit, View};
-use super::{HierarchicalPlan, LowerTrees, root_of};
+use super::{GroupLevels, HierarchicalPlan, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
 use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
@@ -26,23 +26,31 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
     pub fn new(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, lower, hierarchy, false)
+        Self::build(spec, lower, hierarchy, GroupLevels::NONE)
     }
 
-    /// As [`new`](Self::new); the ranks of this rank's innermost group use other means than messages among themselves,
-    /// as all of them have agreed, for collectives that [can](Spec::can_have_group_steps).
+    /// As [`new`](Self::new); the members of this rank's subgroups of these levels use other means than messages among
+    /// themselves, as all of them have agreed, for collectives that [can](Spec::can_have_group_steps). Above the innermost
+    /// level members are fixed: where the root leads instead of one of them, or their groups have different sizes and
+    /// exchange blocks, the subgroup uses messages.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
-    pub fn with_group_steps(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, lower, hierarchy, spec.can_have_group_steps())
+    pub fn with_group_steps(
+        spec: Spec,
+        lower: LowerTrees,
+        hierarchy: Hierarchy<T>,
+        levels: GroupLevels,
+    ) -> Result<Self, Unsupported> {
+        let levels = if spec.can_have_group_steps() { levels } else { GroupLevels::NONE };
+        Self::build(spec, lower, hierarchy, levels)
     }
 
     fn build(
         spec: Spec,
         lower: LowerTrees,
         hierarchy: Hierarchy<T>,
-        allows_group_steps: bool,
+        group_levels: GroupLevels,
     ) -> Result<Self, Unsupported> {
         let own = hierarchy.locate(spec.rank).filter(|_| hierarchy.ranks() == spec.size).ok_or(Unsupported::Rank)?;
         let root = match root_of(&spec) {
@@ -52,7 +60,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let place = Placement { hierarchy, root, own };
         check_composed(&spec, lower, place.hierarchy.is_contiguous())?;
         let parts = [const { None }; super::PARTS];
-        let mut plan = Self { spec, place, allows_group_steps, parts, blocks: 1, scratch: 0, steps: 0, last: None };
+        let mut plan = Self { spec, place, group_levels, parts, blocks: 1, scratch: 0, steps: 0, last: None };
         let top = plan.spec_in(plan.place.hierarchy.top(), spec.collective, lower);
         check(&top)?;
         plan.blocks = match spec.collective {

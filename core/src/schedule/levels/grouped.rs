@@ -1,14 +1,14 @@
-//! The stages of an innermost group whose ranks have other means than messages among themselves.
+//! The stages of a subgroup whose members have other means than messages among themselves.
 
 use super::HierarchicalPlan;
 use super::build::{INPUT, OUTPUT, Place};
 use super::stage::{GroupPart, Part};
 use crate::collective::CollectiveKind;
-use crate::schedule::hierarchy::Subgroup;
-use crate::schedule::{BlockSpan, Blocks, GroupStep, Spec};
+use crate::schedule::hierarchy::{Location, Subgroup};
+use crate::schedule::{BlockSpan, Blocks, GroupStep, Rank, Spec};
 
 impl Spec {
-    /// Whether the ranks of an innermost group can execute their part of a collective over subgroups by other means than
+    /// Whether the members of a subgroup can execute their part of a collective over subgroups by other means than
     /// messages. With several segments a group's steps up and down would alternate, each after the one before, so that
     /// segments would not overlap.
     pub const fn can_have_group_steps(&self) -> bool {
@@ -27,14 +27,19 @@ impl Spec {
 /// Each returns false if the subgroup's stage is of messages.
 impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     pub(super) fn group_barrier(&mut self, subgroup: Subgroup) -> bool {
-        self.push_group(subgroup, CollectiveKind::Barrier, None, None, 1)
+        self.push_group(
+            subgroup,
+            GroupMove { collective: CollectiveKind::Barrier, from: None, into: None, each: 1, count: 1 },
+        )
     }
 
-    /// Reduces the input to the leader, at `sum`.
+    /// Reduces the input, or above the innermost level the vector at `sum`, to the leader, at `sum`.
     pub(super) fn group_reduce(&mut self, subgroup: Subgroup, sum: Place) -> bool {
         let (blocks, count) = self.vectors();
+        let operand = if subgroup.level == 0 { INPUT } else { sum };
         let into = self.leads(subgroup).then_some((sum, blocks));
-        self.push_group(subgroup, CollectiveKind::Reduce, Some((INPUT, blocks)), into, count)
+        let from = Some((operand, blocks));
+        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Reduce, from, into, each: 1, count })
     }
 
     /// Broadcasts the leader's output.
@@ -42,23 +47,26 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (blocks, count) = self.vectors();
         let data = Some((OUTPUT, blocks));
         let (from, into) = if self.leads(subgroup) { (data, None) } else { (None, data) };
-        self.push_group(subgroup, CollectiveKind::Broadcast, from, into, count)
+        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Broadcast, from, into, each: 1, count })
     }
 
-    /// Gathers the ranks' blocks, each at `own`, at the leader: by position at `held`.
+    /// Gathers the ranks' blocks, each at `own`, or above the innermost level those that the members hold by position at
+    /// `held`, at the leader: by position at `held`.
     pub(super) fn group_gather(&mut self, subgroup: Subgroup, own: Place, held: Place) -> bool {
+        let Some(each) = self.equal_parts(subgroup) else { return false };
+        let from = Some(if subgroup.level == 0 { (own, 1) } else { self.own_part(subgroup, held) });
         let into = self.leads(subgroup).then(|| self.positions(subgroup, held));
-        self.push_group(subgroup, CollectiveKind::Gather, Some((own, 1)), into, 1)
+        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Gather, from, into, each, count: 1 })
     }
 
-    /// Scatters the leader's blocks, by position at `held`.
+    /// Scatters the leader's blocks, by position at `held`; above the innermost level each member's part to the same place.
     pub(super) fn group_scatter(&mut self, subgroup: Subgroup, held: Place) -> bool {
+        let Some(each) = self.equal_parts(subgroup) else { return false };
         let is_leader = self.leads(subgroup);
         let from = is_leader.then(|| self.positions(subgroup, held));
-        let (buffer, first) = held;
-        let stays = self.last.is_some() || is_leader && self.is_in_place(subgroup);
-        let own = if stays { (buffer, first.wrapping_add(self.place.own.position())) } else { OUTPUT };
-        self.push_group(subgroup, CollectiveKind::Scatter, from, Some((own, 1)), 1)
+        let stays = subgroup.level != 0 || self.last.is_some() || is_leader && self.is_in_place(subgroup);
+        let into = Some(if stays { self.own_part(subgroup, held) } else { (OUTPUT, 1) });
+        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Scatter, from, into, each, count: 1 })
     }
 
     /// Blocks of a step that moves a vector, and the number of such steps: where ranks have blocks, one moves them all,
@@ -70,11 +78,29 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         }
     }
 
-    /// The blocks of the subgroup's ranks.
-    fn positions(&self, subgroup: Subgroup, (buffer, first): Place) -> (Place, u32) {
+    /// The number of ranks that each member stands for. `None`: it differs.
+    fn equal_parts(&self, subgroup: Subgroup) -> Option<u32> {
         let groups = &self.place.hierarchy;
-        let start = groups.start(subgroup, 0);
-        ((buffer, first.wrapping_add(start)), groups.members(subgroup))
+        let ranks =
+            |number: u32| groups.start(subgroup, number.wrapping_add(1)).wrapping_sub(groups.start(subgroup, number));
+        (0..groups.members(subgroup)).all(|number| ranks(number) == ranks(0)).then(|| ranks(0))
+    }
+
+    /// The blocks of the subgroup's ranks.
+    fn positions(&self, subgroup: Subgroup, held: Place) -> (Place, u32) {
+        self.blocks_of(subgroup, 0, self.place.hierarchy.members(subgroup), held)
+    }
+
+    /// The blocks of the ranks that this rank stands for.
+    fn own_part(&self, subgroup: Subgroup, held: Place) -> (Place, u32) {
+        let number = self.place.hierarchy.number(subgroup, &self.place.own);
+        self.blocks_of(subgroup, number, number.wrapping_add(1), held)
+    }
+
+    /// The blocks of the ranks that the members from `first` to before `end` stand for.
+    fn blocks_of(&self, subgroup: Subgroup, first: u32, end: u32, (buffer, at): Place) -> (Place, u32) {
+        let [start, end] = [first, end].map(|number| self.place.hierarchy.start(subgroup, number));
+        ((buffer, at.wrapping_add(start)), end.wrapping_sub(start))
     }
 
     fn leads(&self, subgroup: Subgroup) -> bool {
@@ -86,6 +112,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let groups = &self.place.hierarchy;
         let is_direct = groups.is_contiguous();
         let has_root = |(_, at)| groups.subgroup(subgroup.level, &at) == subgroup;
+        if subgroup.level != 0 {
+            return true;
+        }
         self.spec.in_place
             && match self.spec.collective {
                 CollectiveKind::Allreduce => true,
@@ -96,17 +125,21 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             }
     }
 
-    fn push_group(
-        &mut self,
-        subgroup: Subgroup,
-        collective: CollectiveKind,
-        from: Option<(Place, u32)>,
-        into: Option<(Place, u32)>,
-        count: u32,
-    ) -> bool {
+    /// Whether the members are those that the subgroup always has: the root leads none of their groups in another's stead.
+    fn has_usual_members(&self, subgroup: Subgroup) -> bool {
+        let groups = &self.place.hierarchy;
+        let is_usual = |(root, at): (Rank, Location)| {
+            let number = groups.number(subgroup, &at);
+            groups.subgroup(subgroup.level, &at) != subgroup || groups.member(subgroup, number, None) == root
+        };
+        subgroup.level == 0 || self.place.root.is_none_or(is_usual)
+    }
+
+    fn push_group(&mut self, subgroup: Subgroup, GroupMove { collective, from, into, each, count }: GroupMove) -> bool {
         let groups = &self.place.hierarchy;
         let members = groups.members(subgroup);
-        if !self.allows_group_steps || subgroup.level != 0 {
+        // A rank alone has nothing to do but to copy, as a stage does.
+        if !self.group_levels.contains(subgroup.level) || members < 2 || !self.has_usual_members(subgroup) {
             return false;
         }
         let span = |part: Option<(Place, u32)>| match part {
@@ -115,19 +148,29 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         };
         let step = GroupStep {
             collective,
+            level: subgroup.level,
             group: subgroup.group,
             members,
             number: groups.number(subgroup, &self.place.own),
             root: self.root_in(subgroup),
             in_place: self.is_in_place(subgroup),
+            each,
             from: span(from),
             into: span(into),
         };
-        // A rank alone has nothing to do but to copy, as a stage does.
-        if members < 2 {
-            return false;
-        }
         self.push(Part::Group(GroupPart { step, count }));
         true
     }
+}
+
+/// What the steps of a subgroup move.
+struct GroupMove {
+    collective: CollectiveKind,
+    /// The blocks that this rank contributes, and where its result goes, of the first step.
+    from: Option<(Place, u32)>,
+    into: Option<(Place, u32)>,
+    /// Blocks of each member in a gather or scatter; else 1.
+    each: u32,
+    /// The number of steps.
+    count: u32,
 }

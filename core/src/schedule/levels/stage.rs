@@ -48,7 +48,7 @@ pub(super) struct Stage {
     pub(super) scratch: View,
 }
 
-/// Collectives of this rank's innermost group by other means than messages: one per block, or one for all blocks.
+/// Collectives of one of this rank's subgroups by other means than messages: one per block, or one for all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct GroupPart {
     /// The first one.
