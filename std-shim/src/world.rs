@@ -347,7 +347,7 @@ impl World {
             world.areas = on_node.as_ref().map(IntraNodeGroup::areas);
         }
         if on_node.is_none() && shares_node {
-            process.open_lane(WORLD, None);
+            process.open_world_lanes();
         }
         let users = UserThreads::default();
         process.blocked = BlockedReports::new(transport, users.clone());

@@ -6,7 +6,7 @@
 //! group when it starts, and ranks start their collectives in the same order.
 
 /// A turn of a [`Lane`]; numbers wrap.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Turn(u32);
 
 impl Turn {

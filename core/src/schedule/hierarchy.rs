@@ -221,14 +221,12 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         (0..self.members(top)).map(move |number| self.member(top, number, root))
     }
 
-    /// The ranks of a rank's innermost group, in the order of their numbers there.
-    pub fn innermost_group(&self, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
-        let group = self.locate(rank).map(|at| self.subgroup(0, &at));
-        let positions = group.map_or(0..0, |group| {
-            let first = self.start(group, 0);
-            first..first.wrapping_add(self.members(group))
-        });
-        positions.map(|position| self.rank_at(position))
+    /// The members of the subgroup of a level that a rank is in, or its leader, in the order of their numbers there, if no
+    /// root leads: the ranks of its innermost group, or the lowest ones of groups.
+    pub fn subgroup_members(&self, level: u32, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
+        let group = self.locate(rank).map(|at| self.subgroup(level, &at));
+        let numbers = group.into_iter().flat_map(|group| (0..self.members(group)).map(move |number| (group, number)));
+        numbers.map(|(group, number)| self.member(group, number, None))
     }
 
     /// The fewest ranks of a group of the last level, if the ranks of every group are adjacent and there are several groups;

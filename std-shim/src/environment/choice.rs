@@ -89,11 +89,11 @@ words! {
 }
 
 words! {
-    /// How the ranks of an innermost subgroup exchange their parts of a composed collective.
+    /// How the members of a subgroup exchange their parts of a composed collective.
     GroupMeans, Messages {
         /// By messages.
         Messages = "messages",
-        /// In shared memory, whose slots are published and polled, if no innermost subgroup has ranks of several nodes.
+        /// In shared memory, whose slots are published and polled, if no subgroup of the level has ranks of several nodes.
         Slots = "slots",
     }
 }

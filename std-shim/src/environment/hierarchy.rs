@@ -10,20 +10,20 @@ use std::collections::HashMap;
 
 use unisono_bootstrap::PeerRecord;
 use unisono_core::ids::Rank;
-use unisono_core::schedule::Hierarchy;
+use unisono_core::schedule::{GroupLevels, Hierarchy};
 
 use super::choice::{GroupMeans, SubgroupRule};
 use super::location::Location;
 use super::tuning::table::digest;
 use super::tuning::{Carrier, Interconnect};
 
-/// The user's choice of subgroups, and of means within the innermost ones. It must be equal on all ranks.
+/// The user's choice of subgroups, and of means within them. It must be equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HierarchyChoice {
     /// The subgroups.
     pub groups: SubgroupChoice,
-    /// How the ranks of an innermost one exchange their parts.
-    pub innermost: GroupMeans,
+    /// How the members of the subgroups of each rule or size exchange their parts, in the order of these.
+    pub means: [GroupMeans; GROUPINGS],
 }
 
 /// The user's choice of subgroups.
@@ -82,7 +82,20 @@ impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
 
 impl HierarchyChoice {
     /// No subgroups.
-    pub const OFF: Self = Self { groups: SubgroupChoice::Off, innermost: GroupMeans::Messages };
+    pub const OFF: Self = Self { groups: SubgroupChoice::Off, means: [GroupMeans::Messages; GROUPINGS] };
+
+    /// Slots of a node's memory that a communicator needs: one on one node, and over several nodes one for each level with
+    /// shared memory.
+    ///
+    /// ```
+    /// use unisono::environment::HierarchyChoice;
+    ///
+    /// assert_eq!("host:slots,cache:slots".parse::<HierarchyChoice>()?.slots(), 2);
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
+    /// ```
+    pub fn slots(self) -> u32 {
+        self.means.iter().filter(|means| **means == GroupMeans::Slots).count().max(1) as u32
+    }
 
     /// Whether each rank must know the units of its processors.
     ///
@@ -132,8 +145,9 @@ impl SubgroupRule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
-     host,socket; or up to five sizes of nested groups of consecutive ranks, such as 8,2; and after any but off \
-     :slots for shared memory within the innermost groups, or :messages"
+     host,socket, or the inner one first and net last, such as socket,host,net; or up to five sizes of nested groups of \
+     consecutive ranks, such as 8,2; and after any but off and net :slots for shared memory within these groups, or \
+     :messages"
 )]
 pub struct HierarchyError;
 
@@ -141,29 +155,40 @@ impl FromStr for HierarchyChoice {
     type Err = HierarchyError;
 
     fn from_str(text: &str) -> Result<Self, HierarchyError> {
-        // Means may follow each rule; those of outer groups are messages.
-        let mut innermost = None;
-        let mut groups = Vec::new();
-        for part in text.split(',') {
-            if innermost == Some(GroupMeans::Slots) {
+        // All ranks: the outer end, if it is named.
+        let is_net = |part: &&str| matches!(*part, "net" | "net:messages");
+        let mut parts: Vec<&str> = text.split(',').collect();
+        if parts.len() > 1 && parts.pop_if(|part| is_net(&&**part)).is_some() {
+            parts.reverse();
+        } else if parts.len() > 1 && parts.first().is_some_and(is_net) {
+            parts.remove(0);
+        }
+        let (mut groups, mut means) = (Vec::new(), Self::default().means);
+        let mut free = means.iter_mut();
+        for part in parts {
+            let (group, said) = part.split_once(':').map_or((part, None), |(group, said)| (group, Some(said)));
+            let place = free.next().ok_or(HierarchyError)?;
+            if let Some(said) = said.filter(|_| group != "off") {
+                *place = said.parse().map_err(|_| HierarchyError)?;
+            } else if said.is_some() {
                 return Err(HierarchyError);
             }
-            let (group, means) = part.split_once(':').map_or((part, None), |(group, means)| (group, Some(means)));
-            innermost = means.map(|means| means.parse().map_err(|_| HierarchyError)).transpose()?;
             groups.push(group);
         }
-        let groups: SubgroupChoice = groups.join(",").parse()?;
-        if groups == SubgroupChoice::Off && innermost.is_some() {
-            return Err(HierarchyError);
-        }
-        Ok(Self { groups, innermost: innermost.unwrap_or_default() })
+        Ok(Self { groups: groups.join(",").parse()?, means })
     }
 }
 
 impl fmt::Display for HierarchyChoice {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.groups.fmt(to)?;
-        if self.innermost == GroupMeans::default() { Ok(()) } else { write!(to, ":{}", self.innermost) }
+        let groups = self.groups.to_string();
+        for (i, (group, means)) in groups.split(',').zip(self.means).enumerate() {
+            write!(to, "{}{group}", if i == 0 { "" } else { "," })?;
+            if means != GroupMeans::default() {
+                write!(to, ":{means}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -244,7 +269,8 @@ pub struct Subgroups {
     /// The fewest ranks of a host, if those of each are adjacent; else 1.
     per_host: u16,
     is_auto: bool,
-    innermost: GroupMeans,
+    /// The levels whose subgroups exchange their parts in shared memory.
+    slot_levels: GroupLevels,
     digest: u32,
 }
 
@@ -259,16 +285,25 @@ impl Subgroups {
     /// assert!(Subgroups::new(HierarchyChoice::default(), &[0, 0, 1, 1].map(From::from)).is_some());
     /// ```
     pub fn new(choice: HierarchyChoice, ranks: &[RankLocation]) -> Option<Self> {
-        // The group of each rank, the outermost grouping first.
-        let mut groupings = match choice.groups {
+        // The group of each rank, the outermost grouping first, and the means within the groups.
+        let mut groupings: Vec<(Vec<u32>, GroupMeans)> = match choice.groups {
             SubgroupChoice::Off => return None,
-            SubgroupChoice::Auto => vec![dividing(ranks, |at| SubgroupRule::Host.key(at))?],
+            SubgroupChoice::Auto => {
+                let hosts = dividing(ranks, |at| SubgroupRule::Host.key(at))?;
+                [hosts].into_iter().zip(choice.means).collect()
+            }
             SubgroupChoice::Units(rules) => {
                 let of =
                     |count| dividing(ranks, |at| rules.iter().take(count).map(|rule| rule.key(at)).collect::<Vec<_>>());
-                let mut groupings: Vec<_> = (1..=rules.iter().count()).filter_map(of).collect();
-                // A rule that divides nothing further is skipped.
-                groupings.dedup();
+                let all = (1..=rules.iter().count()).map(of).zip(choice.means);
+                let mut groupings: Vec<_> = all.filter_map(|(groups, means)| Some((groups?, means))).collect();
+                // A rule that divides nothing further is skipped, but its means count.
+                groupings.dedup_by(|(further, means), (groups, outer)| {
+                    if further == groups {
+                        *outer = *means;
+                    }
+                    further == groups
+                });
                 groupings
             }
             SubgroupChoice::Simulated(sizes) => {
@@ -278,10 +313,11 @@ impl Subgroups {
                     within.iter_mut().for_each(|rank| *rank %= size.max(1));
                     groups
                 };
-                sizes.iter().map(&mut of).collect::<Vec<Vec<u32>>>()
+                sizes.iter().map(&mut of).zip(choice.means).collect()
             }
         };
         groupings.reverse();
+        let (groupings, means): (Vec<_>, Vec<_>) = groupings.into_iter().unzip();
         let new = |groupings: &[&[u32]]| {
             Hierarchy::new(groupings, vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len(), groupings.len())])
         };
@@ -291,13 +327,18 @@ impl Subgroups {
         let per_host = hosts.map_or(1, |hosts| hosts.per_host());
         let digest = digest(&format_args!("{groupings:?}"), u64::from(u32::MAX)) as u32;
         let is_auto = choice.groups == SubgroupChoice::Auto;
-        let mut nodes = HashMap::new();
-        let share_nodes = ranks.iter().enumerate().all(|(rank, at)| {
-            let path: Vec<u32> = groupings.iter().filter_map(|groups| groups.get(rank).copied()).collect();
-            *nodes.entry(path).or_insert(at.node) == at.node
-        });
-        let innermost = if share_nodes { choice.innermost } else { GroupMeans::Messages };
-        Some(Self { hierarchy, per_host, is_auto, innermost, digest })
+        // Whether no group of this grouping has ranks of several nodes.
+        let share_nodes = |level: usize| {
+            let (mut nodes, around) = (HashMap::new(), groupings.get(level..).unwrap_or_default());
+            ranks.iter().enumerate().all(|(rank, at)| {
+                let path: Vec<u32> = around.iter().filter_map(|groups| groups.get(rank).copied()).collect();
+                *nodes.entry(path).or_insert(at.node) == at.node
+            })
+        };
+        let with_slots =
+            means.iter().enumerate().filter(|(level, means)| **means == GroupMeans::Slots && share_nodes(*level));
+        let slot_levels = with_slots.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level as u32));
+        Some(Self { hierarchy, per_host, is_auto, slot_levels, digest })
     }
 
     /// The nested groups.
@@ -338,18 +379,19 @@ impl Subgroups {
         self.is_auto
     }
 
-    /// How the ranks of an innermost subgroup exchange their parts: in shared memory only if no innermost subgroup has
-    /// ranks of several nodes.
+    /// The levels at which the members of each subgroup exchange their parts in shared memory: of those with slots the
+    /// ones of which no subgroup has ranks of several nodes.
     ///
     /// ```
-    /// use unisono::environment::{GroupMeans, Subgroups};
+    /// use unisono::environment::Subgroups;
+    /// use unisono_core::schedule::GroupLevels;
     ///
     /// let groups = Subgroups::new("host:slots".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert_eq!(groups.innermost(), GroupMeans::Slots);
+    /// assert_eq!(groups.slot_levels(), GroupLevels::INNERMOST);
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
-    pub const fn innermost(&self) -> GroupMeans {
-        self.innermost
+    pub const fn slot_levels(&self) -> GroupLevels {
+        self.slot_levels
     }
 
     /// The leaders of the last level, with this root.
@@ -416,19 +458,30 @@ mod tests {
             "auto:slots",
             "host,cache:slots",
             "8,2:slots",
+            "host:slots,cache:slots",
+            "switch,host:slots,cache",
+            "16,8:slots,2:slots",
         ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
-        for (long, short) in
-            [("switch:messages,host:slots", "switch,host:slots"), ("auto:messages", "auto"), ("4:messages", "4")]
-        {
+        for (long, short) in [
+            ("switch:messages,host:slots", "switch,host:slots"),
+            ("auto:messages", "auto"),
+            ("4:messages", "4"),
+            ("cache:slots,host:slots,net:messages", "host:slots,cache:slots"),
+            ("net,host,cache:slots", "host,cache:slots"),
+            ("host:slots,net", "host:slots"),
+        ] {
             assert_eq!(long.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(short));
         }
         for text in [
             "",
             "off:messages",
-            "host:slots,cache",
-            "host:slots,cache:slots",
+            "net",
+            "net,net",
+            "net:slots,host",
+            "host,net,cache",
+            "host,cache,net",
             "host:multicast",
             "host:",
             ":slots",
@@ -479,11 +532,16 @@ mod tests {
         assert_eq!(of("2", &[0; 5]), Some((2, 3)));
         assert_eq!(of("4,3", &[0; 9]), Some((3, 5)));
         assert_eq!(of("8,4,2", &[0; 17]), Some((4, 9)));
-        let means =
-            |text, nodes: [u32; 4]| Subgroups::new(choice(text), &nodes.map(RankLocation::from)).map(|of| of.innermost);
-        assert_eq!(means("2:slots", [0, 0, 1, 1]), Some(GroupMeans::Slots));
-        assert_eq!(means("2:slots", [0, 0, 0, 1]), Some(GroupMeans::Messages), "a group has ranks of two nodes");
-        assert_eq!(means("2", [0, 0, 1, 1]), Some(GroupMeans::Messages));
+        let levels = |text, nodes: [u32; 4]| {
+            Subgroups::new(choice(text), &nodes.map(RankLocation::from)).map(|of| of.slot_levels())
+        };
+        assert_eq!(levels("2:slots", [0, 0, 1, 1]), Some(GroupLevels::INNERMOST));
+        assert_eq!(levels("2:slots", [0, 0, 0, 1]), Some(GroupLevels::NONE), "a group has ranks of two nodes");
+        assert_eq!(levels("2", [0, 0, 1, 1]), Some(GroupLevels::NONE));
+        // Pairs are of one node, the groups around them are not.
+        assert_eq!(levels("4:slots,2:slots", [0, 0, 1, 1]), Some(GroupLevels::INNERMOST));
+        assert_eq!(levels("4:slots,2:slots", [0; 4]), Some(GroupLevels::INNERMOST.with(1)));
+        assert_eq!(levels("4:slots,2", [0; 4]), Some(GroupLevels::NONE.with(1)));
     }
 
     /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.

@@ -29,8 +29,8 @@ pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose,
-    choose_with, multicast_pays,
+    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported,
+    algorithms, choose, choose_with, multicast_pays,
 };
 
 use super::hierarchy::{HierarchyChoice, Subgroups};
@@ -538,10 +538,11 @@ impl Tuning {
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
     /// use unisono::environment::Subgroups;
+    /// use unisono_core::schedule::GroupLevels;
     ///
     /// // A broadcast among 4 ranks on two nodes.
     /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1, false).is_some());
+    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1, GroupLevels::NONE).is_some());
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose(
@@ -551,7 +552,7 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
-        has_group_steps: bool,
+        group_levels: GroupLevels,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
@@ -559,7 +560,7 @@ impl Tuning {
         if over.is_auto() && !pays() {
             return None;
         }
-        self.compose_always(plan, varying, carrier, over, segments, has_group_steps)
+        self.compose_always(plan, varying, carrier, over, segments, group_levels)
     }
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
@@ -574,10 +575,11 @@ impl Tuning {
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
     /// use unisono::environment::Subgroups;
+    /// use unisono_core::schedule::GroupLevels;
     ///
     /// // A broadcast among 4 ranks on two nodes.
     /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1, false).is_some());
+    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1, GroupLevels::NONE).is_some());
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn compose_always(
@@ -587,7 +589,7 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
-        has_group_steps: bool,
+        group_levels: GroupLevels,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
         if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
@@ -600,8 +602,8 @@ impl Tuning {
         }
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);
-        let new = if has_group_steps { HierarchicalPlan::with_group_steps } else { HierarchicalPlan::new };
-        let schedule = new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
+        let schedule = HierarchicalPlan::with_group_steps(spec, LOWER_TREES, over.hierarchy().clone(), group_levels);
+        let schedule = schedule.ok()?;
         Some((decision, schedule))
     }
 

@@ -4,6 +4,7 @@ pub(in crate::world) mod active_collective;
 pub(in crate::world) mod attached;
 pub(in crate::world) mod context;
 pub(in crate::world) mod group_lane;
+pub(in crate::world) mod group_lanes;
 pub(in crate::world) mod group_message;
 pub(in crate::world) mod group_names;
 pub(in crate::world) mod job_pool;

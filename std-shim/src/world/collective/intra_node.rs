@@ -41,7 +41,7 @@ use crate::world::progress::biased_lock::BiasedLock;
 use crate::world::watchdog::{CollectiveRef, Mechanism};
 use barrier_mode::{CLOSED, SPINNING, UNPLACED, YIELDING};
 use cma_collectives::CmaReader;
-use communicator_slots::{ALL_GENERATIONS, CommunicatorSlot};
+use communicator_slots::{ALL_GENERATIONS, CommunicatorSlot, LeasedSlots};
 use unisono_bootstrap::Rank;
 
 /// Polls before a wait checks anything else, where every rank has a core.
@@ -793,25 +793,28 @@ impl Communicator {
 impl Process {
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
     /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node.
-    pub(in crate::world) fn open_slot(
+    pub(in crate::world) fn open_slots(
         &mut self,
         context: u32,
-        (slot, shares_node): (CommunicatorSlot, bool),
+        (mut slots, shares_node): (LeasedSlots, bool),
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
         let (is_intra_node, size, members) = (of.is_intra_node, of.members.size(), &of.members);
-        let areas = self.collectives.communicator_slots.areas(slot, members).filter(|_| is_intra_node && size > 1);
-        let group = areas.and_then(|(node, areas)| IntraNodeGroup::in_slot(node, areas, (context, slot), rank));
-        match &group {
+        let first = slots.nth(0).filter(|_| is_intra_node && size > 1);
+        let areas = first.and_then(|slot| Some((slot, self.collectives.communicator_slots.areas(slot, members)?)));
+        let group = areas.and_then(|(slot, (node, areas))| IntraNodeGroup::in_slot(node, areas, (context, slot), rank));
+        let used = match &group {
             Some(group) => {
-                (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
+                (of.barrier_mode, of.areas) = (Some(group.barrier_mode()), Some(group.areas()));
+                1
             }
-            None if !is_intra_node && shares_node && self.open_lane(context, Some(slot)) => {
-                self.collectives.contexts.get_mut(context)?.slot = Some(slot);
-            }
-            None => self.collectives.communicator_slots.release(slot),
-        }
+            None if !is_intra_node && shares_node => self.open_communicator_lanes(context, slots),
+            None => 0,
+        };
+        let unused = slots.split_off(used);
+        self.collectives.communicator_slots.release(unused);
+        self.collectives.contexts.get_mut(context)?.slots = slots;
         group
     }
 }

@@ -16,7 +16,7 @@ use crate::environment::{Location, RankLocation, own_location};
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
-use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
+use crate::world::collective::intra_node::communicator_slots::LeasedSlots;
 use crate::world::collective::operation::UserOperation;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
@@ -120,12 +120,6 @@ impl Proposal {
         let words = (0..).step_by(64).zip(self.free);
         words.into_iter().find(|(_, word)| *word != 0).map(|(first, word)| first + word.trailing_zeros())
     }
-}
-
-/// The first slot that is free everywhere.
-pub(super) fn first_slot(rooms: u64, generation: u32) -> Option<CommunicatorSlot> {
-    let number = rooms.trailing_zeros();
-    (number < u64::BITS).then_some(CommunicatorSlot { number, generation })
 }
 
 /// A context that is reserved in this process while the communicator is being made.
@@ -395,8 +389,13 @@ impl Communicator {
     fn reserve_alone(&self) -> Result<ReservedContext<'_>, CreateError> {
         let mut process = self.shared.lock();
         let (context, generation) = process.collectives.free_context().ok_or(CreateError::NoContext)?;
-        let agreed =
-            AgreedContext { context, generation, shares_node: process.shares_its_node(), slot: None, group: None };
+        let agreed = AgreedContext {
+            context,
+            generation,
+            shares_node: process.shares_its_node(),
+            slots: LeasedSlots::default(),
+            group: None,
+        };
         process.reserve(&agreed);
         Ok(ReservedContext { agreed, parent: self, is_known: true, groups: None })
     }
@@ -443,9 +442,9 @@ impl Communicator {
             }
             let agreed = found.unwrap_or(Err(CreateError::NoContext)).map(|context| {
                 let generation = terms.generation as u32;
-                let room = first_slot(terms.slots, generation);
+                let slots = LeasedSlots::first(terms.slots, process.choices.hierarchy.slots(), generation);
                 let shares_node = terms.shares_node != 0;
-                let agreed = AgreedContext { context, generation, shares_node, slot: room, group: None };
+                let agreed = AgreedContext { context, generation, shares_node, slots, group: None };
                 process.reserve(&agreed);
                 agreed
             });
@@ -469,12 +468,12 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
-        let AgreedContext { context, generation, shares_node, slot, group } = agreed;
+        let AgreedContext { context, generation, shares_node, slots, group } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
-        let on_node = slot.and_then(|slot| process.open_slot(context, (slot, shares_node), rank));
+        let on_node = process.open_slots(context, (slots, shares_node), rank);
         process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);
@@ -532,8 +531,7 @@ mod tests {
         let all = a.combine(&b).combine(&c);
         assert_eq!((all.lowest_free(), all.shares_node, all.generation, all.differs), (Some(66), 0, 10, NOBODY));
         assert_eq!(all.groups, 0b100);
-        assert_eq!(first_slot(all.slots, 10), Some(CommunicatorSlot { number: 1, generation: 10 }));
-        assert_eq!(first_slot(0, 10), None);
+        assert_eq!(all.slots, 0b1010);
         assert_eq!(all, c.combine(&b.combine(&a)));
         assert_eq!(a.combine(&terms(3, 1, 7)).lowest_free(), None);
     }

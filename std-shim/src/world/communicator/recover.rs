@@ -8,8 +8,8 @@
 use core::sync::atomic::Ordering;
 
 use super::Communicator;
-use super::create::first_slot;
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW};
+use crate::world::collective::intra_node::communicator_slots::LeasedSlots;
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
@@ -163,14 +163,10 @@ impl Communicator {
             let next = found.as_ref().ok().and_then(|(_, flags, ..)| round.next(flags & 1 != 0));
             let is_over = next.is_none() || !matches!(found, Ok((None, ..)));
             let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
-                let (generation, room) = (*generation, first_slot(flags >> SLOTS_SHIFT, *generation));
-                Some(AgreedContext {
-                    context: (*context)?,
-                    generation,
-                    shares_node: flags & 2 != 0,
-                    slot: room,
-                    group: None,
-                })
+                let (context, generation, shares_node) = ((*context)?, *generation, flags & 2 != 0);
+                let slots = process.choices.hierarchy.slots();
+                let slots = LeasedSlots::first(flags >> SLOTS_SHIFT, slots, generation);
+                Some(AgreedContext { context, generation, shares_node, slots, group: None })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
             process.collectives.withdraw_offer(order, &offered, is_over, is_made);

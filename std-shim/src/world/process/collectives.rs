@@ -45,9 +45,8 @@ impl Process {
         let of = self.collectives.contexts.get(context).ok_or(CollectiveError::Ended(Failure::Finished))?;
         let (generation, [remote, intra_node]) = (of.generation, &mut self.collectives.schedules);
         let choices = if of.is_intra_node { intra_node } else { remote };
-        let has_lane = of.lane.as_ref().is_some_and(|lane| lane.supports(plan));
-        let prepared =
-            choices.schedule(plan, shape.tables.is_some(), Groups { subgroups: of.subgroups.as_ref(), has_lane })?;
+        let groups = Groups { subgroups: of.subgroups.as_ref(), levels: of.lanes.levels(plan) };
+        let prepared = choices.schedule(plan, shape.tables.is_some(), groups)?;
         let (schedule, digest) = (prepared.schedule(), prepared.digest());
         // With blocks of different lengths, this rank may be the only one that knows the one that is too long.
         let Ok(layout) = layout(plan, schedule, &shape) else { return Err(self.fail_locally(context)) };

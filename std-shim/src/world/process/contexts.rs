@@ -70,10 +70,10 @@ impl Process {
         }
     }
 
-    /// All members agreed on a communicator: its context and slot are no longer free.
+    /// All members agreed on a communicator: its context and slots are no longer free.
     pub(in crate::world) fn reserve(&mut self, agreed: &AgreedContext) {
         self.collectives.contexts.reserve(agreed.context, agreed.generation);
-        agreed.slot.into_iter().for_each(|slot| self.collectives.communicator_slots.reserve(slot));
+        self.collectives.communicator_slots.reserve(agreed.slots);
     }
 
     /// This rank is no member of the communicator; or it does not know, and some of the ranks in `among` may count it
@@ -82,10 +82,9 @@ impl Process {
         if !self.collectives.contexts.give_back(agreed.context, is_known, self.rank) {
             return;
         }
-        match agreed.slot {
-            Some(slot) if is_known => self.collectives.communicator_slots.release(slot),
-            Some(slot) => self.collectives.communicator_slots.free(slot, among),
-            None => {}
+        match is_known {
+            true => self.collectives.communicator_slots.release(agreed.slots),
+            false => self.collectives.communicator_slots.free(agreed.slots, among),
         }
     }
 
@@ -172,8 +171,8 @@ impl Process {
 
     /// Nothing will be called on the communicator any more.
     pub(in crate::world) fn free_context(&mut self, context: u32) {
-        if let Some((slot, members)) = self.collectives.contexts.free(context) {
-            self.collectives.communicator_slots.free(slot, &members);
+        if let Some((slots, members)) = self.collectives.contexts.free(context) {
+            self.collectives.communicator_slots.free(slots, &members);
         }
         let multicast = &mut self.collectives.multicast;
         let group = self.collectives.contexts.get_mut(context).and_then(|of| of.group.take());

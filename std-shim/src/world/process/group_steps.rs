@@ -1,15 +1,16 @@
-//! Steps of composed collectives that this rank's innermost group executes in shared memory.
+//! Steps of composed collectives that this rank's subgroups execute in shared memory.
 
 use unisono_core::collective::FailureCause;
 use unisono_core::ids::{Rank as Member, StepId};
-use unisono_core::schedule::GroupStep;
+use unisono_core::schedule::{GroupLevels, GroupStep, Hierarchy};
 use unisono_shmem::segment::Word;
 
 use super::Process;
-use crate::environment::GroupMeans;
+use crate::world::WORLD;
 use crate::world::collective::engine::group_lane::{GroupLane, LaneEvent};
+use crate::world::collective::engine::group_lanes::GroupLanes;
 use crate::world::collective::engine::progress_table::CollectiveTable;
-use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
+use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, LeasedSlots};
 use unisono_bootstrap::Rank;
 
 impl CollectiveTable {
@@ -17,10 +18,9 @@ impl CollectiveTable {
     pub(super) fn park(&mut self, collective: u32, step: StepId, operation: GroupStep) {
         let Some(running) = self.active.get(collective as usize).and_then(Option::as_ref) else { return };
         let context = running.executor.id().context;
-        let number = running.executor.plan().group_steps().binary_search(&step.0).ok();
-        let turn = number.and_then(|number| Some(running.start.first_turn?.after(number as u32)));
-        let lane = self.contexts.get_mut(context).and_then(|of| of.lane.as_mut());
-        let (Some(turn), Some(lane)) = (turn, lane) else { return };
+        let Some(place) = running.executor.plan().group_step(step) else { return };
+        let turn = running.start.first_turns.of(place.level).after(place.number);
+        let Some(lane) = self.contexts.get_mut(context).and_then(|of| of.lanes.get_mut(place.level)) else { return };
         lane.park(turn, collective, step, operation);
         if !self.work.lanes.contains(&context) {
             self.work.lanes.push(context);
@@ -29,8 +29,8 @@ impl CollectiveTable {
 
     /// Adds the words to wait on for the next event of the steps that groups execute.
     pub(in crate::world) fn lane_wait_words(&self, words: &mut Vec<(&'static Word, u32)>) {
-        let lane_of = |context: &u32| self.contexts.get(*context)?.lane.as_ref();
-        words.extend(self.work.lanes.iter().filter_map(lane_of).filter_map(GroupLane::wait_word));
+        let contexts = self.work.lanes.iter().filter_map(|context| self.contexts.get(*context));
+        words.extend(contexts.flat_map(|of| of.lanes.iter()).filter_map(GroupLane::wait_word));
     }
 
     /// Whether groups execute steps of collectives, or steps wait for their turn.
@@ -40,40 +40,61 @@ impl CollectiveTable {
 }
 
 impl Process {
-    /// Opens the lane of a communicator for this rank's innermost group, in its slot or for the World. Returns whether
-    /// there is one. Called if the ranks of the group agree that they share memory: otherwise ranks with a lane would
-    /// wait there for ranks without one.
-    pub(in crate::world) fn open_lane(&mut self, context: u32, slot: Option<CommunicatorSlot>) -> bool {
-        let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return false };
-        let Some(of) = self.collectives.contexts.get_mut(context) else { return false };
-        let (Some(subgroups), Some(own)) = (&of.subgroups, of.members.number(self.rank)) else { return false };
-        if subgroups.innermost() != GroupMeans::Slots {
-            return false;
+    /// Opens the lanes of the World for this rank's subgroups: that of the ranks of a group in the areas of all ranks of
+    /// the node, those of leaders in slots that no other communicator gets. Called if the ranks of the node agree that they
+    /// share memory: otherwise ranks with a lane would wait there for ranks without one.
+    pub(in crate::world) fn open_world_lanes(&mut self) {
+        let of = self.collectives.contexts.get(WORLD).and_then(|of| of.subgroups.as_ref());
+        let levels = of.map_or(GroupLevels::NONE, |of| of.slot_levels());
+        let before = |level: u32| (1..level).filter(|below| levels.contains(*below)).count() as u32;
+        let slots = LeasedSlots::of_world(before(Hierarchy::<()>::GROUPINGS as u32));
+        self.collectives.communicator_slots.reserve(slots);
+        self.open_lanes(WORLD, |level| if level == 0 { Some(None) } else { Some(Some(slots.nth(before(level))?)) });
+    }
+
+    /// Opens the lanes of another communicator, in its slots, the innermost level's in the first one. Called if all of its
+    /// members agree that each shares memory with the ranks of its node. Returns the number of slots that it uses.
+    pub(in crate::world) fn open_communicator_lanes(&mut self, context: u32, slots: LeasedSlots) -> u32 {
+        let of = self.collectives.contexts.get(context).and_then(|of| of.subgroups.as_ref());
+        let levels = of.map_or(GroupLevels::NONE, |of| of.slot_levels());
+        let before = |level: u32| (0..level).filter(|below| levels.contains(*below)).count() as u32;
+        self.open_lanes(context, |level| Some(Some(slots.nth(before(level))?)));
+        // Also where this rank leads nothing: the slot of the leaders' level is in use.
+        before(Hierarchy::<()>::GROUPINGS as u32)
+    }
+
+    /// Opens a lane for each level with shared memory that has a slot, or `Some(None)` for the areas of all ranks of the
+    /// node.
+    fn open_lanes(&mut self, context: u32, slot: impl Fn(u32) -> Option<Option<CommunicatorSlot>>) {
+        let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return };
+        let Some(of) = self.collectives.contexts.get_mut(context) else { return };
+        let (Some(subgroups), Some(own)) = (&of.subgroups, of.members.number(self.rank)) else { return };
+        let levels = (0..subgroups.hierarchy().levels()).filter(|level| subgroups.slot_levels().contains(*level));
+        let mut lanes = GroupLanes::default();
+        for (level, slot) in levels.filter_map(|level| Some((level, slot(level)?))) {
+            let members = subgroups.hierarchy().subgroup_members(level, Member(own.0));
+            let members = members.map(|rank| of.members.world_rank(Rank(rank.0))).collect::<Option<_>>();
+            lanes.add(members.and_then(|members| GroupLane::new(&node, level, (context, slot), members, self.rank)));
         }
-        let group = subgroups.hierarchy().innermost_group(Member(own.0));
-        let members = group.map(|rank| of.members.world_rank(Rank(rank.0))).collect::<Option<_>>();
-        of.lane = members.and_then(|members| GroupLane::new(&node, (context, slot), members, self.rank));
-        of.lane.is_some()
+        of.lanes = lanes;
     }
 
     /// Executes steps of groups. Returns whether one is complete, or a collective has failed.
     pub(super) fn progress_lanes(&mut self, now: u64) -> bool {
         let (mut moved, mut next) = (false, 0);
         while let Some(context) = self.collectives.work.lanes.get(next).copied() {
-            moved |= self.progress_lane(now, context);
+            let levels = 0..Hierarchy::<()>::GROUPINGS as u32;
+            moved |= levels.fold(false, |moved, level| self.progress_lane(now, context, level) || moved);
             next += 1;
         }
         let CollectiveTable { work, contexts, .. } = &mut self.collectives;
-        work.lanes.retain(|context| {
-            let lane = contexts.get(*context).and_then(|of| of.lane.as_ref());
-            lane.is_some_and(GroupLane::is_busy)
-        });
+        work.lanes.retain(|context| contexts.get(*context).is_some_and(|of| of.lanes.iter().any(GroupLane::is_busy)));
         moved
     }
 
-    fn progress_lane(&mut self, now: u64, context: u32) -> bool {
+    fn progress_lane(&mut self, now: u64, context: u32, level: u32) -> bool {
         let collectives = &mut self.collectives;
-        let lane = collectives.contexts.get_mut(context).and_then(|of| of.lane.as_mut());
+        let lane = collectives.contexts.get_mut(context).and_then(|of| of.lanes.get_mut(level));
         let Some(lane) = lane else { return false };
         let event = lane.advance(&mut collectives.active, self.transport.regions.get_mut());
         match event {

@@ -120,11 +120,9 @@ impl Process {
     /// Marks this rank as retired in the context's collective area, for members that wait there.
     fn retire_from_areas(&self, context: u32) {
         let (Some(of), Some(shm)) = (self.collectives.contexts.get(context), &self.transport.shm) else { return };
-        match of.slot {
-            Some(slot) => self.collectives.communicator_slots.retire(slot),
-            // Any other context without a slot has released it.
-            None if context == WORLD && of.areas.is_some() => shm.node.retire(),
-            None => {}
+        self.collectives.communicator_slots.retire(of.slots);
+        if context == WORLD && of.areas.is_some() {
+            shm.node.retire();
         }
     }
 

@@ -4,7 +4,7 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 
-use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll, Turn};
+use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Failure, FailureCause, Poll};
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member};
 use unisono_core::schedule::{BlockBuffer, BlockSpan, ByteRange, Fold, Layout, StepOperation};
@@ -12,6 +12,7 @@ use unisono_core::span::{Region, Span as Bytes};
 use unisono_shmem::slot_collectives::CallRecord;
 use unisono_shmem::slot_collectives::data_executor::ReductionOp;
 
+use super::group_lanes::FirstTurns;
 use super::machine::Machine;
 use super::rdma_all_to_all::Exchange;
 use super::scratch_pool::ScratchBlock;
@@ -56,8 +57,8 @@ pub(in crate::world) struct CollectiveStart {
     pub(in crate::world) at: u64,
     /// Since when a thread waits for its end.
     pub(in crate::world) waited_since: Option<u64>,
-    /// The turn of its first step in this rank's innermost group.
-    pub(in crate::world) first_turn: Option<Turn>,
+    /// The turns of its first steps in this rank's subgroups.
+    pub(in crate::world) first_turns: FirstTurns,
 }
 
 /// A collective that was prepared or started.

@@ -12,14 +12,14 @@ use unisono_core::ids::{PeerId, Rank as Member};
 use unisono_core::message::Context as Message;
 use unisono_shmem::collective_area::CollectiveAreas;
 
-use super::group_lane::GroupLane;
+use super::group_lanes::GroupLanes;
 use super::job_pool::GROUPS;
 use super::started_calls::StartedCalls;
 use crate::environment::Subgroups;
 use crate::world::collective::call_log::SharedCallLog;
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::intra_node::barrier_mode::CLOSED;
-use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, CommunicatorSlots};
+use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlots, LeasedSlots};
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
 
@@ -29,8 +29,8 @@ pub(in crate::world) struct AgreedContext {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
     pub(in crate::world) shares_node: bool,
-    /// A slot of the node's memory, for groups whose members share one.
-    pub(in crate::world) slot: Option<CommunicatorSlot>,
+    /// Slots of the node's memory, for groups whose members share one.
+    pub(in crate::world) slots: LeasedSlots,
     /// A multicast group of the job's pool, by its slot there.
     pub(in crate::world) group: Option<u8>,
 }
@@ -76,12 +76,12 @@ pub(in crate::world) struct Context {
     pub(in crate::world) is_revoked: bool,
     /// How barriers in shared memory wait; `None` where there are none.
     pub(in crate::world) barrier_mode: Option<Arc<AtomicU32>>,
-    /// Its slot of the node's memory, and the collective areas in which members publish their calls. The World has its
+    /// Its slots of the node's memory, and the collective areas in which members publish their calls. The World has its
     /// own areas.
-    pub(in crate::world) slot: Option<CommunicatorSlot>,
+    pub(in crate::world) slots: LeasedSlots,
     pub(in crate::world) areas: Option<CollectiveAreas>,
-    /// This rank's innermost group, if its ranks execute their steps of composed collectives in shared memory.
-    pub(in crate::world) lane: Option<GroupLane>,
+    /// This rank's subgroups that execute their steps of composed collectives in shared memory.
+    pub(in crate::world) lanes: GroupLanes,
     /// Its multicast group of the job's pool, by its slot there, until it is freed.
     pub(in crate::world) group: Option<u8>,
     /// The latest collectives that were called on it.
@@ -114,7 +114,7 @@ impl Context {
 
     /// Closes the collective areas: nothing is started in shared memory any more.
     pub(in crate::world) fn close_areas(&mut self) {
-        self.lane = None;
+        self.lanes = GroupLanes::default();
         if let Some(way) = &self.barrier_mode {
             way.store(CLOSED, Ordering::Relaxed);
         }
@@ -342,7 +342,7 @@ impl Contexts {
         subgroups: Option<Arc<Subgroups>>,
     ) {
         let (failed, over, is_revoked, is_freed) = (None, None, false, false);
-        let (way, slot, areas) = (None, None, None);
+        let (way, slots, areas) = (None, LeasedSlots::default(), None);
         let begun = Context {
             members,
             generation,
@@ -354,9 +354,9 @@ impl Contexts {
             reports: MemberReports::default(),
             is_revoked,
             barrier_mode: way,
-            slot,
+            slots,
             areas,
-            lane: None,
+            lanes: GroupLanes::default(),
             group: None,
             log: Arc::default(),
             is_freed,
@@ -471,11 +471,11 @@ impl Contexts {
         Some((context, self.generation.wrapping_add(1)))
     }
 
-    /// Nothing will be called on the communicator any more. Returns its slot and members, if it had a slot.
-    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(CommunicatorSlot, Group)> {
+    /// Nothing will be called on the communicator any more. Returns its slots and members.
+    pub(in crate::world) fn free(&mut self, context: u32) -> Option<(LeasedSlots, Group)> {
         let used = self.get_mut(context)?;
         used.is_freed = true;
-        Some((used.slot.take()?, used.members.clone()))
+        Some((core::mem::take(&mut used.slots), used.members.clone()))
     }
 
     /// Bitmap of the free ones among the [`WINDOW`] contexts from `first` on. A freed context counts once nothing is

@@ -1,5 +1,5 @@
-//! The ranks of this rank's innermost group, if they share a node: they execute the group's steps of composed
-//! collectives in shared memory, one at a time, in the order of a [`Lane`].
+//! The members of a subgroup of this rank, if they share a node: they execute the subgroup's steps of composed collectives
+//! in shared memory, one at a time, in the order of a [`Lane`].
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -89,12 +89,13 @@ impl From<InvalidSpan> for BeginError {
     }
 }
 
-/// The innermost group of this rank in a communicator.
+/// A subgroup of this rank in a communicator.
 #[derive(Debug)]
 pub(in crate::world) struct GroupLane {
     node: Arc<Node>,
+    level: u32,
     areas: CollectiveAreas,
-    /// The ranks of the job, by their numbers in the group.
+    /// The ranks of the job, by their numbers in the subgroup.
     members: Box<[Rank]>,
     slots: SlotCollectives<'static>,
     lane: Lane,
@@ -114,11 +115,12 @@ impl ReductionOp for Reduction<'_> {
 }
 
 impl GroupLane {
-    /// The group of these ranks of the job, this one with the number `own`, in a communicator with this context: in its
-    /// slot, or for the World in the areas of all ranks of the node. `None`: they do not share the node, or there is only
-    /// one.
+    /// The subgroup of this level of these ranks of the job, `own` among them, in a communicator with this context: in a
+    /// slot, or in the areas of all ranks of the node. `None`: this rank is none of them, they do not share the node, or
+    /// there is only one.
     pub(in crate::world) fn new(
         node: &Arc<Node>,
+        level: u32,
         (context, slot): (u32, Option<CommunicatorSlot>),
         members: Box<[Rank]>,
         own: Rank,
@@ -134,6 +136,7 @@ impl GroupLane {
         slots.set_generation(slot.map_or(0, |slot| slot.generation));
         Some(Self {
             node: node.clone(),
+            level,
             areas,
             members,
             slots,
@@ -143,6 +146,11 @@ impl GroupLane {
             parked: Vec::new(),
             executing: None,
         })
+    }
+
+    /// The level of the subgroup.
+    pub(in crate::world) const fn level(&self) -> u32 {
+        self.level
     }
 
     /// Whether the group can execute its part of this collective, of any length: ranks that give different ones are to
@@ -265,7 +273,7 @@ impl GroupLane {
     /// Starts a step in the slots.
     fn begin(&mut self, parked: ParkedStep, running: &ActiveCollective, regions: &Regions) -> Result<(), BeginError> {
         let ParkedStep { collective, step, operation, .. } = parked;
-        let GroupStep { collective: kind, members, number, root, in_place, from, into, .. } = operation;
+        let GroupStep { collective: kind, members, number, root, in_place, each, from, into, .. } = operation;
         if members != self.areas.ranks || self.members.len() != members as usize {
             return Err(BeginError::Invalid);
         }
@@ -279,7 +287,7 @@ impl GroupLane {
         let plan = running.executor.plan();
         let bytes = match kind {
             CollectiveKind::Barrier => 0,
-            CollectiveKind::Gather | CollectiveKind::Scatter => plan.bytes(),
+            CollectiveKind::Gather | CollectiveKind::Scatter => plan.bytes().saturating_mul(each as usize),
             _ => input.as_ref().map_or(0, StepBuffer::len).max(output.len()),
         };
         self.sequence = self.sequence.wrapping_add(1);
@@ -365,7 +373,7 @@ mod tests {
     use std::thread;
     use unisono_core::collective::Order;
     use unisono_core::ids::PeerId;
-    use unisono_core::schedule::StepOperation;
+    use unisono_core::schedule::{GroupLevels, StepOperation};
     use unisono_core::span::Region;
     use unisono_shmem::layout::WaitMode;
     use unisono_shmem::slot_collectives::data_executor::NoReduction;
@@ -386,7 +394,7 @@ mod tests {
         fn pair() -> [Self; 2] {
             Node::pair(WaitMode::Oversubscribed).map(|node| {
                 let members = [0, 1].map(Rank).into();
-                let lane = GroupLane::new(&node, (CONTEXT, None), members, Rank(node.local())).expect("two of a node");
+                let lane = GroupLane::new(&node, 0, (CONTEXT, None), members, Rank(node.local())).expect("two of a node");
                 // SAFETY: no region is registered.
                 Self { node, lane, active: Vec::new(), regions: unsafe { Regions::new() } }
             })
@@ -407,11 +415,11 @@ mod tests {
             };
             let nodes = [0, 0, 1, 1].map(From::from);
             let subgroups = Subgroups::new("host:slots".parse().expect("a choice"), &nodes).map(Arc::new);
-            let groups = Groups { subgroups: subgroups.as_ref(), has_lane: true };
+            let groups = Groups { subgroups: subgroups.as_ref(), levels: GroupLevels::INNERMOST };
             let mut choices = ScheduleCache::new(Tuning::default(), false, MulticastUse::Unavailable);
             let schedule = choices.schedule(&spec, false, groups).expect("a schedule");
             let layout = layout(&spec, schedule.schedule(), &Shape::default()).expect("a layout");
-            let first_turn = self.lane.enter(schedule.group_steps().len() as u32);
+            let first = self.lane.enter(schedule.group_steps_of(0));
             let collective = self.active.len() as u32;
             let id = CollectiveId { context: CONTEXT, sequence: collective + 1 };
             let mut running = ActiveCollective {
@@ -423,7 +431,7 @@ mod tests {
                 scratch: None,
                 reducer: Box::new(NoReduction),
                 context: CONTEXT << 16,
-                start: CollectiveStart { first_turn: Some(first_turn), ..CollectiveStart::default() },
+                start: CollectiveStart::default(),
                 is_queued: false,
                 exchange: None,
                 call_record: None,
@@ -433,8 +441,8 @@ mod tests {
             };
             while let Ok(Poll::Request(step, operation)) = running.advance(&self.regions) {
                 if let StepOperation::Group(operation) = operation {
-                    let number = running.executor.plan().group_steps().binary_search(&step.0).expect("a group's step");
-                    self.lane.park(first_turn.after(number as u32), collective, step, operation);
+                    let place = running.executor.plan().group_step(step).expect("a subgroup's step");
+                    self.lane.park(first.after(place.number), collective, step, operation);
                 }
             }
             self.active.push(Some(running));
@@ -487,7 +495,7 @@ mod tests {
             [false, true].map(|is_whole| ScheduleCache::new(Tuning::default(), is_whole, MulticastUse::Unavailable));
         let mut table = CollectiveTable::new(caches, CommunicatorSlots::new(None));
         table.contexts.begin((CONTEXT, 0), Group::all(4), false, None);
-        table.contexts.get_mut(CONTEXT).expect("it is open").lane = Some(lane);
+        table.contexts.get_mut(CONTEXT).expect("it is open").lanes.add(Some(lane));
         table.active = active;
         let mut words = Vec::new();
         table.lane_wait_words(&mut words);

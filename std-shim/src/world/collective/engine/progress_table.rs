@@ -410,9 +410,8 @@ impl CollectiveTable {
         let Some(own) = contexts.get_mut(context) else { return };
         let sequence = own.started.last.id.sequence.wrapping_add(1);
         running.executor.restart(CollectiveId { context, sequence });
-        let steps = running.executor.plan().group_steps().len() as u32;
-        let first_turn = own.lane.as_mut().map(|lane| lane.enter(steps));
-        running.start = CollectiveStart { call, at: now, waited_since: None, first_turn };
+        let first_turns = own.lanes.enter(running.executor.plan());
+        running.start = CollectiveStart { call, at: now, waited_since: None, first_turns };
         running.ended = None;
         own.started.record(running.name(), running.context);
         if running.exchange.is_none() {
@@ -512,24 +511,27 @@ impl CollectiveTable {
         calls.any(|(i, _)| self.unscheduled_partners(i, context).contains(&peer))
     }
 
-    /// The peers that the steps of a collective wait for in this rank's innermost group: the rank that the step being
-    /// executed waits for, also where it is another collective's and theirs wait for their turn; until the step whose
-    /// turn it is has begun, the ranks of which its collective awaits messages.
+    /// The peers that the steps of a collective wait for in this rank's subgroups: the rank that the step being executed
+    /// waits for, also where it is another collective's and theirs wait for their turn; until the step whose turn it is
+    /// has begun, the ranks of which its collective awaits messages.
     fn group_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
-        let of = self.contexts.get(context);
-        let lane = of.and_then(|of| of.lane.as_ref()).filter(|lane| lane.has_step_of(collective));
-        let (Some(of), Some(lane)) = (of, lane) else { return Vec::new() };
-        if lane.is_executing() {
-            return lane.awaited().map(PeerId::from).into_iter().collect();
+        let Some(of) = self.contexts.get(context) else { return Vec::new() };
+        let mut peers = Vec::new();
+        for lane in of.lanes.iter().filter(|lane| lane.has_step_of(collective)) {
+            if lane.is_executing() {
+                peers.extend(lane.awaited().map(PeerId::from));
+                continue;
+            }
+            let is_next = |running: &&ActiveCollective| {
+                let (plan, first) = (running.executor.plan(), running.start.first_turns.of(lane.level()));
+                running.executor.id().context == context
+                    && (0..plan.group_steps_of(lane.level())).any(|step| lane.is_next(first.after(step)))
+            };
+            let next = self.pending().map(|(_, running)| running).find(is_next);
+            let ranks = next.into_iter().flat_map(|running| running.executor.partners());
+            peers.extend(ranks.filter_map(|rank| Some(PeerId::from(of.members.world_rank(Rank(rank.0))?))));
         }
-        let is_next = |running: &&ActiveCollective| {
-            let first = running.start.first_turn.filter(|_| running.executor.id().context == context);
-            let steps = running.executor.plan().group_steps().len() as u32;
-            first.is_some_and(|first| (0..steps).any(|step| lane.is_next(first.after(step))))
-        };
-        let next = self.pending().map(|(_, running)| running).find(is_next);
-        let ranks = next.into_iter().flat_map(|running| running.executor.partners());
-        ranks.filter_map(|rank| Some(of.members.world_rank(Rank(rank.0))?.into())).collect()
+        peers
     }
 
     /// The peers that a call waits for which no schedule executes.

@@ -7,7 +7,9 @@ use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
-use unisono_core::schedule::{BlockMap, HierarchicalPlan, Layout, Schedule, Step, StepOperation};
+use unisono_core::schedule::{
+    BlockMap, GroupLevels, GroupStep, HierarchicalPlan, Layout, Schedule, Step, StepOperation,
+};
 
 use crate::environment::Subgroups;
 use crate::environment::tuning::{Carrier, Decision, MULTICAST_NAME, MulticastUse, Tuning, rdma_name, tree_name};
@@ -95,8 +97,18 @@ impl AnyPlan {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::world) struct Groups<'a> {
     pub(in crate::world) subgroups: Option<&'a Arc<Subgroups>>,
-    /// Whether the ranks of this rank's innermost group execute its steps in shared memory.
-    pub(in crate::world) has_lane: bool,
+    /// The levels whose subgroups of this rank execute their steps in shared memory.
+    pub(in crate::world) levels: GroupLevels,
+}
+
+/// A step that a subgroup of this rank executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct GroupStepPlace {
+    step: u32,
+    /// The level of the subgroup.
+    pub(in crate::world) level: u32,
+    /// Its number among the collective's steps of that level.
+    pub(in crate::world) number: u32,
 }
 
 /// A rank's schedule for one collective, computed once for all equal calls.
@@ -118,9 +130,9 @@ struct ScheduleEntry {
     record: CollectiveRecord,
     /// The steps, unless there are too many.
     steps: Box<[Step]>,
-    /// Whether its group's steps were asked for, and the numbers of those steps.
-    has_lane: bool,
-    group_steps: Box<[u32]>,
+    /// The levels at which subgroups were to have steps of their own, and these steps, in order.
+    levels: GroupLevels,
+    group_steps: Box<[GroupStepPlace]>,
     /// A digest of everything that ranks must agree on.
     digest: u32,
 }
@@ -146,9 +158,15 @@ impl CachedSchedule {
         self.0.plan.order
     }
 
-    /// The numbers of the steps that this rank's innermost group executes.
-    pub(in crate::world) fn group_steps(&self) -> &[u32] {
-        &self.0.group_steps
+    /// Which of the steps of its subgroups a step is. `None`: it is another step.
+    pub(in crate::world) fn group_step(&self, step: StepId) -> Option<GroupStepPlace> {
+        let steps = &self.0.group_steps;
+        steps.get(steps.binary_search_by_key(&step.0, |place| place.step).ok()?).copied()
+    }
+
+    /// The number of steps that this rank's subgroup of a level executes.
+    pub(in crate::world) fn group_steps_of(&self, level: u32) -> u32 {
+        self.0.group_steps.iter().filter(|place| place.level == level).count() as u32
     }
 
     /// Which algorithm it is, and why.
@@ -240,7 +258,7 @@ impl ScheduleCache {
         let hash = hash(plan);
         let place = hash as usize % CACHE_ENTRIES;
         if let Some(Some(known)) = self.entries.get(place)
-            && (&known.0.plan, known.0.varying, known.0.has_lane) == (plan, varying, groups.has_lane)
+            && (&known.0.plan, known.0.varying, known.0.levels) == (plan, varying, groups.levels)
             && known.0.subgroups.as_ref().map(Arc::as_ptr) == groups.subgroups.map(Arc::as_ptr)
         {
             return Ok(known.clone());
@@ -297,14 +315,14 @@ impl ScheduleCache {
             let rdma = RdmaPlan { blocks: plan.size, native_steps };
             return Ok(unscheduled(plan, AnyPlan::Rdma(rdma), record, digest, groups));
         }
-        let Groups { subgroups, has_lane } = groups;
+        let Groups { subgroups, levels: group_levels } = groups;
         let over = subgroups.map(Arc::as_ref);
         let multicast = self.tuning.multicast(plan, varying, self.carrier, over, self.multicast);
         let is_multicast = multicast.is_some();
         let composed = subgroups.and_then(|over| match is_multicast {
             // Who forwards to whom is read from the messages of its schedule.
-            true => self.tuning.compose_always(plan, varying, self.carrier, over, least, false),
-            false => self.tuning.compose(plan, varying, self.carrier, over, least, has_lane),
+            true => self.tuning.compose_always(plan, varying, self.carrier, over, least, GroupLevels::NONE),
+            false => self.tuning.compose(plan, varying, self.carrier, over, least, group_levels),
         });
         // Without leaders, every rank is a member of the group.
         let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
@@ -364,7 +382,7 @@ impl ScheduleCache {
             varying,
             subgroups: subgroups.cloned(),
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
-            has_lane,
+            levels: group_levels,
             group_steps,
             schedule,
             is_multicast,
@@ -375,10 +393,16 @@ impl ScheduleCache {
     }
 }
 
-fn group_steps(schedule: &AnyPlan) -> Box<[u32]> {
+fn group_steps(schedule: &AnyPlan) -> Box<[GroupStepPlace]> {
     let AnyPlan::Composed(plan) = schedule else { return Box::default() };
-    let is_of_group = |i: &u32| plan.step(*i).is_some_and(|step| matches!(step.operation, StepOperation::Group(_)));
-    if plan.has_group_steps() { (0..plan.steps()).filter(is_of_group).collect() } else { Box::default() }
+    let mut places: Vec<GroupStepPlace> = Vec::new();
+    for step in (0..plan.steps()).filter(|_| plan.has_group_steps()) {
+        if let Some(StepOperation::Group(GroupStep { level, .. })) = plan.step(step).map(|step| step.operation) {
+            let number = places.iter().filter(|before| before.level == level).count() as u32;
+            places.push(GroupStepPlace { step, level, number });
+        }
+    }
+    places.into()
 }
 
 /// A call that no schedule executes.
@@ -394,7 +418,7 @@ fn unscheduled(
         varying: false,
         subgroups: groups.subgroups.cloned(),
         steps: Box::default(),
-        has_lane: groups.has_lane,
+        levels: groups.levels,
         group_steps: Box::default(),
         schedule,
         is_multicast: false,

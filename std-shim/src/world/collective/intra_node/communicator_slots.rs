@@ -26,6 +26,47 @@ pub(in crate::world) struct CommunicatorSlot {
     pub(in crate::world) generation: u32,
 }
 
+/// The slots that belong to a communicator: of one node, one; over several nodes one for each level of subgroups with
+/// shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::world) struct LeasedSlots {
+    /// Bitmap of their numbers.
+    numbers: u64,
+    generation: u32,
+}
+
+impl LeasedSlots {
+    /// The first `most` of the free slots.
+    pub(in crate::world) fn first(free: u64, most: u32, generation: u32) -> Self {
+        let beyond = (0..most).fold(free, |left, _| left & left.wrapping_sub(1));
+        Self { numbers: free & !beyond, generation }
+    }
+
+    /// Those of the World, which are the last ones.
+    pub(in crate::world) fn of_world(count: u32) -> Self {
+        let count = count.min(COMMUNICATOR_SLOTS);
+        Self { numbers: ((1 << count) - 1) << (COMMUNICATOR_SLOTS - count), generation: 1 }
+    }
+
+    /// Slot `n` of them.
+    pub(in crate::world) fn nth(self, n: u32) -> Option<CommunicatorSlot> {
+        self.iter().nth(n as usize)
+    }
+
+    pub(in crate::world) fn iter(self) -> impl Iterator<Item = CommunicatorSlot> {
+        let numbers = (0..COMMUNICATOR_SLOTS).filter(move |number| self.numbers >> number & 1 == 1);
+        numbers.map(move |number| CommunicatorSlot { number, generation: self.generation })
+    }
+
+    /// Leaves the first `count` of them. Returns the others.
+    pub(in crate::world) fn split_off(&mut self, count: u32) -> Self {
+        let kept = Self::first(self.numbers, count, self.generation);
+        let rest = Self { numbers: self.numbers & !kept.numbers, ..*self };
+        *self = kept;
+        rest
+    }
+}
+
 /// The state of this rank's area of a slot.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 enum SlotState {
@@ -69,21 +110,25 @@ impl CommunicatorSlots {
         free
     }
 
-    /// Reserves a slot that all members agreed on.
-    pub(in crate::world) fn reserve(&mut self, slot: CommunicatorSlot) {
-        if let Some(place) = self.states.get_mut(slot.number as usize) {
-            *place = SlotState::InUse;
+    /// Reserves slots that all members agreed on.
+    pub(in crate::world) fn reserve(&mut self, slots: LeasedSlots) {
+        slots.iter().for_each(|slot| self.set(slot, &SlotState::InUse));
+    }
+
+    /// Releases reserved slots in which nothing was started: this rank is no member, or its group does not share the
+    /// node.
+    pub(in crate::world) fn release(&mut self, slots: LeasedSlots) {
+        for slot in slots.iter() {
+            self.set(slot, &SlotState::Free);
+            // Others may not know that, and wait for this rank as for a member.
+            self.publish_freed(slot);
         }
     }
 
-    /// Releases a reserved slot in which nothing was started: this rank is no member, or its group does not share the
-    /// node.
-    pub(in crate::world) fn release(&mut self, slot: CommunicatorSlot) {
+    fn set(&mut self, slot: CommunicatorSlot, state: &SlotState) {
         if let Some(place) = self.states.get_mut(slot.number as usize) {
-            *place = SlotState::Free;
+            state.clone_into(place);
         }
-        // Others may not know that, and wait for this rank as for a member.
-        self.publish_freed(slot);
     }
 
     /// An agreement to which these slots were offered has failed here: others may have made a communicator there, and
@@ -102,29 +147,29 @@ impl CommunicatorSlots {
 
     /// This rank takes no more part in the collectives of any slot.
     pub(in crate::world) fn retire_from_all(&self) {
-        (0..COMMUNICATOR_SLOTS)
-            .for_each(|number| self.retire(CommunicatorSlot { number, generation: ALL_GENERATIONS }));
+        self.retire(LeasedSlots { numbers: u64::MAX, generation: ALL_GENERATIONS });
     }
 
     /// This rank is done with the communicator of these members, or of some of them.
-    pub(in crate::world) fn free(&mut self, slot: CommunicatorSlot, members: &Group) {
-        self.retire(slot);
+    pub(in crate::world) fn free(&mut self, slots: LeasedSlots, members: &Group) {
+        self.retire(slots);
         let Some(node) = &self.node else { return };
         let members = members.iter().filter_map(|rank| node.local_of(rank)).filter(|local| *local != node.local());
-        let left = SlotState::Leaving { generation: slot.generation, members: members.collect() };
-        if let Some(place) = self.states.get_mut(slot.number as usize) {
-            *place = left;
+        let left = SlotState::Leaving { generation: slots.generation, members: members.collect() };
+        for slot in slots.iter() {
+            self.set(slot, &left);
+            self.publish_freed(slot);
         }
-        self.publish_freed(slot);
     }
 
     fn publish_freed(&self, slot: CommunicatorSlot) {
         self.node.iter().for_each(|node| publish(node, slot.number, CollectiveAreas::freed, slot.generation));
     }
 
-    /// Publishes that this rank takes no more part in the collectives of a slot.
-    pub(in crate::world) fn retire(&self, slot: CommunicatorSlot) {
-        self.node.iter().for_each(|node| publish(node, slot.number, CollectiveAreas::retired, slot.generation));
+    /// Publishes that this rank takes no more part in the collectives of these slots.
+    pub(in crate::world) fn retire(&self, slots: LeasedSlots) {
+        let Some(node) = &self.node else { return };
+        slots.iter().for_each(|slot| publish(node, slot.number, CollectiveAreas::retired, slot.generation));
     }
 
     /// The areas that members have in a slot, in their order. `None`: one of them is not on this node.

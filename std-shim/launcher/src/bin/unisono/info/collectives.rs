@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
-    DeviceChoice, GroupMeans, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
+    DeviceChoice, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
     tuning::{COLLECTIVES, Carrier, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
@@ -267,8 +267,7 @@ impl JobOptions {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
-        let composed = subgroups
-            .and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.innermost() == GroupMeans::Slots));
+        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.slot_levels()));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
         let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
         let group_slots = composed.as_ref().is_some_and(|(_, schedule)| schedule.has_group_steps());
