@@ -93,6 +93,8 @@ fn processes_apart_compute_what_they_should() {
 fn subgroups_compute_what_all_ranks_do() {
     let host = "-n 5 --nodes 2 --hierarchy host:slots";
     let sockets = "-n 8 --nodes 2 --sockets 2 --hierarchy host,socket:slots";
+    let both = "-n 8 --nodes 2 --caches 2 --hierarchy cache:slots,host:slots,net:messages";
+    let leaders = "-n 9 --nodes 2 --sockets 2 --hierarchy host:slots,socket";
     let caches = "-n 6 --nodes 2 --switches 2 --caches 2 --hierarchy switch,cache";
     let simulated = "-n 6 --nodes 2 --hierarchy 4,2 --allreduce ring";
     let five = "-n 8 --nodes 2 --switches 2 --sockets 2 --caches 2 --hierarchy switch,host,socket,numa,cache";
@@ -103,6 +105,8 @@ fn subgroups_compute_what_all_ranks_do() {
         simulated,
         "-n 5 --device udp --hierarchy 2",
         sockets,
+        both,
+        leaders,
         caches,
         five,
         halves,
@@ -111,8 +115,9 @@ fn subgroups_compute_what_all_ranks_do() {
             expect(&run(options, part), 0, &[]);
         }
     }
-    for (options, slots) in [(host, "slots"), (sockets, "slots"), ("-n 5 --nodes 2 --hierarchy host", "messages")] {
-        expect(&run(options, &format!("groups {slots}")), 0, &[]);
+    let messages = "-n 5 --nodes 2 --hierarchy host";
+    for (options, levels) in [(host, "1"), (sockets, "1"), (both, "2 1"), (messages, "0")] {
+        expect(&run(options, &format!("groups {levels}")), 0, &[]);
     }
     for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
         expect(&run(options, "reproducible"), 0, &[]);
@@ -148,8 +153,10 @@ fn a_function_panics() {
     for means in ["-n 2", "-n 2 --device udp", "-n 2 --nodes 2 --progress hybrid"] {
         expect(&run(&format!("{means} --on-death tell"), "panic"), 0, &["caught"; 2]);
     }
-    // In the step of a group.
+    // In the step of a group, and of leaders.
     expect(&run("-n 4 --nodes 2 --hierarchy host:slots --on-death tell", "panic"), 0, &["caught"; 4]);
+    let leaders = "-n 8 --nodes 2 --hierarchy 4:slots,2";
+    expect(&run(&format!("{leaders} --on-death tell"), "panic"), 0, &["caught"; 8]);
 }
 
 /// Of groups of three ranks, one that is not the leader panics.
@@ -198,8 +205,9 @@ fn another_call_of_one_rank_is_an_error() {
         let differs = one != other && !(one.starts_with("barrier") && other.starts_with("barrier"));
         format!("{one} {} {}", if differs { other } else { "scatter:3" }, random.u8(..4))
     });
-    for part in known.into_iter().map(str::to_owned).chain(drawn) {
-        expect(&run("-n 4 --nodes 2 --hierarchy host:slots", &format!("another {part}")), 0, &[]);
+    let levels = ["-n 4 --nodes 2 --hierarchy host:slots", "-n 8 --nodes 2 --hierarchy 4:slots,2:slots"];
+    for (part, options) in known.into_iter().map(str::to_owned).chain(drawn).zip(levels.into_iter().cycle()) {
+        expect(&run(options, &format!("another {part}")), 0, &[]);
     }
 }
 
@@ -729,15 +737,16 @@ fn share_no_memory_with_one(world: &World) {
             assert_eq!(sums, vec![world.size(); count]);
         }
         let record = on.last_collective().expect("an allreduce");
-        record.is_in_slots || record.has_group_slots
+        record.is_in_slots || record.slot_levels != 0
     };
     let used = [uses_slots(world), uses_slots(&duplicate)].map(usize::from);
     println!("{} {}", world.rank(), used.into_iter().sum::<usize>());
 }
 
-/// What the innermost groups of a World on two nodes, and of duplicates, exchange their parts by.
+/// The levels with shared memory of a World on two nodes, and of duplicates: those of each rank, in turn.
 fn expect_group_means(world: &World) {
-    let expected = env::args().nth(2).is_some_and(|means| means == "slots");
+    let levels: Vec<u32> = env::args().skip(2).map(|levels| levels.parse().expect("a number")).collect();
+    let expected = levels.get(world.rank().0 as usize % levels.len());
     let duplicates: Vec<Communicator> = (0..3).map(|_| world.duplicate().expect("a duplicate")).collect();
     for on in core::iter::once(&**world).chain(&duplicates) {
         // Two are under way at a time, of which the groups of ranks execute the same one first.
@@ -752,7 +761,7 @@ fn expect_group_means(world: &World) {
         assert_eq!(sums, [world.size(), 2 * world.size()]);
         assert!(words.into_iter().eq(0..world.size()));
         let record = on.last_collective().expect("an allreduce");
-        assert!(record.levels > 1 && record.has_group_slots == expected, "{record}");
+        assert!(record.levels > 1 && Some(&record.slot_levels) == expected, "{record}");
     }
 }
 

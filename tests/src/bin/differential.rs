@@ -15,7 +15,7 @@ use unisono_tests::harness::report::{Limit, Report};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The devices, their faults, and the groups that collectives are composed of.
-const MEANS: [(&str, &str); 11] = [
+const MEANS: [(&str, &str); 12] = [
     ("shm", "--device shm"),
     ("udp", "--device udp"),
     ("mixed", "--nodes 2"),
@@ -26,6 +26,7 @@ const MEANS: [(&str, &str); 11] = [
     ("hybrid", "--device udp --progress hybrid --loss 1%"),
     ("subgroups", "--nodes 2 --hierarchy host"),
     ("slots", "--nodes 2 --hierarchy host:slots"),
+    ("slots of leaders", "--nodes 2 --caches 2 --hierarchy host:slots,cache:slots"),
     ("nested, faulty", "--device udp --hierarchy 4,2 --loss 3% --reorder 5% --dup 3%"),
 ];
 

@@ -24,6 +24,8 @@ const BOUND: Duration = Duration::from_millis(1000);
 const SILENCE: Duration = Duration::from_millis(3500);
 /// Time that ranks have to come together, where one of them never comes.
 const ASSEMBLY: Duration = Duration::from_secs(2);
+/// Of eight ranks on two nodes, pairs and their leaders.
+const LEADERS: &str = "4:slots,2:slots";
 const SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 const PROGRESS: [&str; 3] = ["engine", "thread", "hybrid"];
 /// What survivors say they were doing with a window.
@@ -174,8 +176,8 @@ struct Run {
     collective: Option<Collective>,
     bytes: usize,
     backwards: bool,
-    /// Collectives over messages are composed of those of groups of two.
-    composed: bool,
+    /// The subgroups of which collectives over messages are composed.
+    hierarchy: Option<&'static str>,
     /// Datagrams go over two rails.
     rails: bool,
     cut: Option<Cut>,
@@ -236,7 +238,12 @@ fn plan(options: &Options) -> Vec<Run> {
     let silent = if options.means == Means::Shm { 2 } else { 1 };
     for (count, moment) in [(options.runs, Moment::Amid), (few, Moment::Joining), (few, Moment::Finishing)] {
         for i in 0..count {
-            let ranks = random.usize(2..=4);
+            let hierarchy = match (options.means, random.u8(..6)) {
+                (Means::Shm, _) | (_, 0..3) => None,
+                (Means::Nodes, 5) => Some(LEADERS),
+                _ => Some("2:slots"),
+            };
+            let ranks = if hierarchy == Some(LEADERS) { 8 } else { random.usize(2..=4) };
             let longest = if moment == Moment::Finishing { 8_000 } else { 40_000 };
             runs.push(Run {
                 number: 0,
@@ -247,7 +254,7 @@ fn plan(options: &Options) -> Vec<Run> {
                 collective: (i * 7).checked_rem(all.len()).and_then(|place| all.get(place).copied()),
                 bytes: SIZES[i / all.len().min(options.runs / SIZES.len() + 1).max(1) % SIZES.len()],
                 backwards: moment != Moment::Joining && random.bool(),
-                composed: options.means != Means::Shm && random.bool(),
+                hierarchy,
                 rails: options.rails,
                 cut: (options.rails && random.u8(..4) > 0).then(|| Cut::draw(&mut random)),
                 ranks,
@@ -330,9 +337,7 @@ fn in_job(run: Run, mark: &str, until: &std::path::Path) -> Result<Vec<f64>, Str
     let mut options = vec!["-n", &ranks, "--on-death", run.policy, "--progress", run.progress];
     options.extend(run.means.options());
     options.extend(run.work.options());
-    if run.composed {
-        options.extend(["--hierarchy", "2:slots"]);
-    }
+    options.extend(run.hierarchy.iter().flat_map(|hierarchy| ["--hierarchy", *hierarchy]));
     if run.rails {
         options.extend(["--rails", "2"]);
     }

@@ -35,8 +35,8 @@ pub struct CollectiveRecord {
     pub schedule: Option<(u8, u32)>,
     /// Levels of subgroups over which it is composed; 1: none.
     pub levels: u32,
-    /// Whether the ranks of this rank's innermost subgroup exchange their parts of it in shared memory.
-    pub has_group_slots: bool,
+    /// Levels at which this rank's subgroup exchanges its parts of it in shared memory.
+    pub slot_levels: u32,
     /// What selected the algorithm.
     pub selected_by: SelectedBy,
     /// Why the user's override of a collective over messages is not used.
@@ -63,7 +63,7 @@ impl CollectiveRecord {
             algorithm: algorithm.name(),
             schedule: None,
             levels: 1,
-            has_group_slots: false,
+            slot_levels: 0,
             selected_by: SelectedBy::in_slots(kind),
             override_error: None,
         }
@@ -83,7 +83,7 @@ impl CollectiveRecord {
             algorithm,
             schedule: None,
             levels: 1,
-            has_group_slots: false,
+            slot_levels: 0,
             selected_by,
             override_error: None,
         }
@@ -101,8 +101,10 @@ impl fmt::Display for CollectiveRecord {
         }
         let means = if self.is_in_slots { "in shared memory" } else { "over messages" };
         write!(to, " {means}")?;
-        if self.has_group_slots {
-            write!(to, ", in shared memory within groups")?;
+        match self.slot_levels {
+            0 => {}
+            1 => write!(to, ", in shared memory within groups")?,
+            levels => write!(to, ", in shared memory within groups on {levels} levels")?,
         }
         write!(to, ": {}", self.selected_by.name())?;
         self.override_error.map_or(Ok(()), |reason| write!(to, "; not the override: {reason}"))

@@ -83,8 +83,7 @@ impl Process {
     pub(super) fn progress_lanes(&mut self, now: u64) -> bool {
         let (mut moved, mut next) = (false, 0);
         while let Some(context) = self.collectives.work.lanes.get(next).copied() {
-            let levels = 0..Hierarchy::<()>::GROUPINGS as u32;
-            moved |= levels.fold(false, |moved, level| self.progress_lane(now, context, level) || moved);
+            moved |= (0..Hierarchy::<()>::GROUPINGS as u32).any(|level| self.progress_lane(now, context, level));
             next += 1;
         }
         let CollectiveTable { work, contexts, .. } = &mut self.collectives;

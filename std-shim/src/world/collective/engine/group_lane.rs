@@ -394,7 +394,8 @@ mod tests {
         fn pair() -> [Self; 2] {
             Node::pair(WaitMode::Oversubscribed).map(|node| {
                 let members = [0, 1].map(Rank).into();
-                let lane = GroupLane::new(&node, 0, (CONTEXT, None), members, Rank(node.local())).expect("two of a node");
+                let lane =
+                    GroupLane::new(&node, 0, (CONTEXT, None), members, Rank(node.local())).expect("two of a node");
                 // SAFETY: no region is registered.
                 Self { node, lane, active: Vec::new(), regions: unsafe { Regions::new() } }
             })

@@ -8,7 +8,7 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
 use unisono_core::schedule::{
-    BlockMap, GroupLevels, GroupStep, HierarchicalPlan, Layout, Schedule, Step, StepOperation,
+    BlockMap, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, Layout, Schedule, Step, StepOperation,
 };
 
 use crate::environment::Subgroups;
@@ -359,7 +359,7 @@ impl ScheduleCache {
         let scheduled = CollectiveRecord {
             schedule: Some((call.ports, call.segments)),
             levels,
-            has_group_slots: !group_steps.is_empty(),
+            slot_levels: slot_levels(&group_steps),
             override_error,
             ..CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by)
         };
@@ -403,6 +403,12 @@ fn group_steps(schedule: &AnyPlan) -> Box<[GroupStepPlace]> {
         }
     }
     places.into()
+}
+
+/// The number of levels of these steps.
+fn slot_levels(steps: &[GroupStepPlace]) -> u32 {
+    (0..Hierarchy::<()>::GROUPINGS as u32).filter(|level| steps.iter().any(|place| place.level == *level)).count()
+        as u32
 }
 
 /// A call that no schedule executes.
