@@ -599,10 +599,16 @@ pub const MODELS: &[CatalogueEntry] = &[
     ),
     lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], HOSTS, [INNERMOST; 4], "two segments each"),
     lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], HOSTS, ONE_HOST, "three, on one host"),
-    lane!("lane-levels", [(Allreduce, 0, 1), (Broadcast, 2, 1)], CACHES, [BOTH_LEVELS; 4], "caches and their leaders"),
+    lane!(
+        "lane-levels",
+        [(Allreduce, 0, 1), (Broadcast, 2, 2), (Barrier, 0, 1)],
+        CACHES,
+        [BOTH_LEVELS; 4],
+        "caches and their leaders"
+    ),
     lane!(
         "lane-leaders",
-        [(Allgather, 0, 1), (Broadcast, 1, 1)],
+        [(Barrier, 0, 1), (Broadcast, 1, 1), (Reduce, 0, 1)],
         CACHES,
         [LEADERS; 4],
         "leaders only; one that the root replaces"
