@@ -193,7 +193,7 @@ pub enum StepOperation {
 /// This rank's part in a collective of one of its subgroups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GroupStep {
-    /// Barrier, broadcast, reduce, gather or scatter.
+    /// Barrier, broadcast, reduce, gather or scatter; of the last level barrier or allreduce.
     pub collective: CollectiveKind,
     /// The level of the subgroup: 0, an innermost group's ranks; above, the leaders of groups.
     pub level: u32,

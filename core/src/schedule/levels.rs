@@ -51,15 +51,15 @@ impl GroupLevels {
     /// The ranks of innermost groups.
     pub const INNERMOST: Self = Self(1);
 
-    /// This level, too. The last level, and those above it, are in no set.
+    /// This level, too. Those above the last one are in no set.
     #[must_use]
     pub const fn with(self, level: u32) -> Self {
-        if level < GROUPINGS as u32 { Self(self.0 | 1_u8.wrapping_shl(level)) } else { self }
+        if level <= GROUPINGS as u32 { Self(self.0 | 1_u8.wrapping_shl(level)) } else { self }
     }
 
     /// Whether a level is in the set.
     pub const fn contains(self, level: u32) -> bool {
-        level < GROUPINGS as u32 && self.0.wrapping_shr(level) & 1 == 1
+        level <= GROUPINGS as u32 && self.0.wrapping_shr(level) & 1 == 1
     }
 }
 

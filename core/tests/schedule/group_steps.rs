@@ -14,14 +14,14 @@ pub(crate) type Part = (usize, usize, GroupStep);
 /// The group steps of all ranks.
 pub(crate) struct GroupSteps {
     /// Those that each rank has not executed, by level, the first one last.
-    left: Vec<[Vec<(usize, GroupStep)>; Hierarchy::<()>::GROUPINGS]>,
+    left: Vec<[Vec<(usize, GroupStep)>; Hierarchy::<()>::GROUPINGS + 1]>,
     begun: BTreeSet<(usize, usize)>,
 }
 
 impl GroupSteps {
     pub(crate) fn new<'s>(steps: impl Iterator<Item = &'s [Step]>) -> Self {
         let of = |steps: &[Step]| {
-            let mut levels = [const { Vec::new() }; Hierarchy::<()>::GROUPINGS];
+            let mut levels = [const { Vec::new() }; Hierarchy::<()>::GROUPINGS + 1];
             for (i, step) in steps.iter().enumerate().rev() {
                 if let StepOperation::Group(step) = step.operation {
                     levels[step.level as usize].push((i, step));
@@ -78,11 +78,15 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
         CollectiveKind::Reduce => {
             let all: Vec<Vec<Value>> =
                 parts.iter().map(|(rank, _, step)| load(memories, *rank, step.from)).collect::<Result<_, _>>()?;
-            let combine = |a: Vec<Value>, b: Vec<Value>| -> Vec<Value> {
-                a.into_iter().zip(b).map(|(a, b)| combined.combine(a, b)).collect()
-            };
-            let sum = all.into_iter().reduce(combine).expect("a rank");
-            memories[leader].store(of_root.into, &sum)?;
+            memories[leader].store(of_root.into, &reduce(all, combined))?;
+        }
+        CollectiveKind::Allreduce => {
+            let all: Vec<Vec<Value>> =
+                parts.iter().map(|(rank, _, step)| load(memories, *rank, step.from)).collect::<Result<_, _>>()?;
+            let sum = reduce(all, combined);
+            for (rank, _, step) in parts {
+                memories[*rank].store(step.into, &sum)?;
+            }
         }
         CollectiveKind::Gather => {
             let mut all = Vec::new();
@@ -110,4 +114,10 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
         other => return Err(format!("a group executes no {}", other.name())),
     }
     Ok(())
+}
+
+/// Vectors combined in order.
+fn reduce(all: Vec<Vec<Value>>, combined: &mut Combined) -> Vec<Value> {
+    let combine = |a: Vec<Value>, b: Vec<Value>| a.into_iter().zip(b).map(|(a, b)| combined.combine(a, b)).collect();
+    all.into_iter().reduce(combine).expect("a rank")
 }

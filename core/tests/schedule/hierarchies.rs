@@ -110,7 +110,8 @@ fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<()
                 _ => level == 0,
             };
             let path = (0..).zip(groupings).filter(|(level, groups)| of(*level, groups[rank as usize]));
-            path.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level))
+            let below = path.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level));
+            if of(groups.levels() - 1, 0) { below.with(groups.levels() - 1) } else { below }
         };
         check_group(levels, &Group::nested(call, lower, groups, has_steps)?, lower, seed);
     }
@@ -425,10 +426,10 @@ fn schedules_over_hosts_pay_where_they_are_selected() {
     }
 }
 
-/// The steps of subgroups of one rank of eight: two caches of two on each of two hosts, both levels with steps of their own.
+/// The steps of subgroups of one rank of eight: two caches of two on each of two hosts, all levels with steps of their own.
 fn subgroup_steps(call: Spec) -> Vec<(CollectiveKind, u32, u32, u32)> {
     let levels = Levels([1, 2].map(|shift| (0..8).map(|rank| rank >> shift).collect()).to_vec());
-    let both = GroupLevels::INNERMOST.with(1);
+    let both = GroupLevels::INNERMOST.with(1).with(2);
     let plan = HierarchicalPlan::with_group_steps(call, LOWER, levels.hierarchy(), both).expect("a schedule");
     let steps = (0..plan.steps()).filter_map(|i| match plan.step(i)?.operation {
         StepOperation::Group(step) => Some((step.collective, step.level, step.number, step.each)),
@@ -437,17 +438,21 @@ fn subgroup_steps(call: Spec) -> Vec<(CollectiveKind, u32, u32, u32)> {
     steps.collect()
 }
 
-/// Up and down two levels; a root that leads in the stead of the lowest rank of its group has no steps of the leaders, and
-/// neither have the others.
+/// Up and down two levels, and between the leaders of the last one; where a root leads in the stead of the lowest rank of its
+/// group, the leaders of that level use messages.
 #[test]
 fn subgroups_of_each_level_have_steps_of_their_own() {
-    use CollectiveKind::{Allgather, Broadcast, Gather, Reduce, Scatter};
+    use CollectiveKind::{Allgather, Allreduce, Broadcast, Gather, Reduce, Scatter};
     let gather = Spec::new(Allgather, Algorithm::Ring, 8, 1);
     assert_eq!(
         subgroup_steps(Spec { rank: Rank(6), ..gather }),
         [(Gather, 0, 0, 1), (Gather, 1, 1, 2), (Broadcast, 1, 1, 1), (Broadcast, 0, 0, 1)]
     );
     assert_eq!(subgroup_steps(Spec { rank: Rank(7), ..gather }), [(Gather, 0, 1, 1), (Broadcast, 0, 1, 1)]);
+    let allreduce = Spec::new(Allreduce, Algorithm::Knomial, 8, 1);
+    let of_leader =
+        [(Reduce, 0, 0, 1), (Reduce, 1, 0, 1), (Allreduce, 2, 1, 1), (Broadcast, 1, 0, 1), (Broadcast, 0, 0, 1)];
+    assert_eq!(subgroup_steps(Spec { rank: Rank(4), ..allreduce }), of_leader);
     let scatter = Spec { root: Rank(2), ..Spec::new(Scatter, Algorithm::Direct, 8, 1) };
     assert_eq!(subgroup_steps(Spec { rank: Rank(0), ..scatter }), [(Scatter, 1, 0, 2), (Scatter, 0, 0, 1)]);
     assert_eq!(subgroup_steps(Spec { rank: Rank(2), ..scatter }), [(Scatter, 1, 1, 2), (Scatter, 0, 0, 1)]);

@@ -14,8 +14,8 @@
 //! +-----------------------------------+
 //! |                end                |  of the claim; else 0
 //! +--------+--------+-----------------+
-//! | degree | tokens |   generation    |  the tree: its degree; the units of its root's token, +128: it may multicast;
-//! +--------+--------+-----------------+  and of which communicator with this context it is
+//! | degree | tokens |   generation    |  the tree: its degree; the units of its root's token, +128: it may multicast,
+//! +--------+--------+-----------------+  +64: of the leaders; and of which communicator with this context it is
 //! ```
 
 use zerocopy::byteorder::little_endian::{U16, U32};
@@ -35,16 +35,27 @@ const SECOND: u8 = 1 << 5;
 /// Bits of the body, and of the tokens.
 const PASSED_ON: u8 = 1 << 2;
 const MULTICAST: u8 = 1 << 7;
+const LEADERS: u8 = 1 << 6;
 
 /// The shape of a tree: messages of trees of different shapes do not mix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TreeShape {
     /// Children of a rank, at most.
     pub degree: u8,
-    /// Units of the root's token, less than 128.
+    /// Units of the root's token, less than 64.
     pub units: u8,
     /// Whether ranks may release by multicast.
     pub is_multicast: bool,
+    /// Whether its ranks are the leaders of the last level of the communicator's subgroups.
+    pub is_of_leaders: bool,
+}
+
+impl TreeShape {
+    const fn tokens(self) -> u8 {
+        self.units & !(MULTICAST | LEADERS)
+            | if self.is_multicast { MULTICAST } else { 0 }
+            | if self.is_of_leaders { LEADERS } else { 0 }
+    }
 }
 
 /// A message with the call that it belongs to.
@@ -108,7 +119,7 @@ impl TreeHeader {
             first: U32::new(first),
             end: U32::new(end),
             degree: self.shape.degree,
-            tokens: self.shape.units & !MULTICAST | if self.shape.is_multicast { MULTICAST } else { 0 },
+            tokens: self.shape.tokens(),
             generation: U16::new(self.generation),
         };
         zerocopy::transmute!(wire)
@@ -131,9 +142,10 @@ impl TreeHeader {
         };
         let before = |epochs: u8| Epoch(epoch.0.wrapping_sub(epochs.into()));
         let message = Message { epoch, left: before(wire.left & 15), all_left: before(wire.left >> 4), body };
-        let (units, is_multicast) = (wire.tokens & !MULTICAST, wire.tokens & MULTICAST != 0);
+        let units = wire.tokens & !(MULTICAST | LEADERS);
+        let [is_multicast, is_of_leaders] = [MULTICAST, LEADERS].map(|flag| wire.tokens & flag != 0);
         Some(Self {
-            shape: TreeShape { degree: wire.degree, units, is_multicast },
+            shape: TreeShape { degree: wire.degree, units, is_multicast, is_of_leaders },
             generation: wire.generation.get(),
             context: wire.context.get(),
             sequence: wire.sequence.get(),
@@ -163,7 +175,7 @@ mod tests {
         {
             let (epoch, left, all_left) = (Epoch(2), Epoch(u32::MAX), Epoch(u32::MAX - 4));
             let header = TreeHeader {
-                shape: TreeShape { degree: 8, units: 2, is_multicast },
+                shape: TreeShape { degree: 8, units: 2, is_multicast, is_of_leaders: !is_multicast },
                 generation: 0xabcd,
                 context: 0x0001_beef,
                 sequence: 77,
@@ -177,7 +189,7 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         let header = TreeHeader {
-            shape: TreeShape { degree: 8, units: 2, is_multicast: false },
+            shape: TreeShape { degree: 8, units: 2, is_multicast: false, is_of_leaders: false },
             generation: 0,
             context: 0,
             sequence: 1,

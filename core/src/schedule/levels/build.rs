@@ -32,7 +32,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// As [`new`](Self::new); the members of this rank's subgroups of these levels use other means than messages among
     /// themselves, as all of them have agreed, for collectives that [can](Spec::can_have_group_steps). Above the innermost
     /// level members are fixed: where the root leads instead of one of them, or their groups have different sizes and
-    /// exchange blocks, the subgroup uses messages.
+    /// exchange blocks, the subgroup uses messages. So do the leaders of the last level but in barriers and allreduces.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -95,7 +95,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let plan = self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load }));
             self.vector(subgroup, plan, INPUT, OUTPUT, 0);
         }
-        if let Some(top) = self.top_group() {
+        if let Some(top) = self.top_group()
+            && !self.group_barrier(top)
+        {
             let plan = Plan::new(self.spec_in(top, CollectiveKind::Barrier, lower))?;
             self.vector(top, plan, INPUT, OUTPUT, 0);
         }
@@ -131,7 +133,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     fn allreduce(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
         self.reduce_up(OUTPUT, 0, self.spec.in_place, lower)?;
-        if let Some(top) = self.top_group() {
+        if let Some(top) = self.top_group()
+            && !self.group_allreduce(top)
+        {
             let spec = self.spec_in(top, CollectiveKind::Allreduce, lower);
             let plan = Plan::new(Spec { in_place: true, ..spec })?;
             self.vector(top, plan, OUTPUT, OUTPUT, 0);

@@ -42,6 +42,13 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         self.push_group(subgroup, GroupMove { collective: CollectiveKind::Reduce, from, into, each: 1, count })
     }
 
+    /// Combines the outputs of all members, and gives each the result.
+    pub(super) fn group_allreduce(&mut self, subgroup: Subgroup) -> bool {
+        let all = Some((OUTPUT, self.blocks));
+        let collective = CollectiveKind::Allreduce;
+        self.push_group(subgroup, GroupMove { collective, from: all, into: all, each: 1, count: 1 })
+    }
+
     /// Broadcasts the leader's output.
     pub(super) fn group_broadcast(&mut self, subgroup: Subgroup) -> bool {
         let (blocks, count) = self.vectors();
