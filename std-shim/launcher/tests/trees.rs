@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("nobody_leaves_before_all_have_entered", nobody_leaves_before_all_have_entered),
+        ("leaders_of_nodes_use_trees", leaders_of_nodes_use_trees),
         ("releases_go_by_multicast_once_it_reaches_all", releases_go_by_multicast_once_it_reaches_all),
         ("a_group_that_cannot_be_used_changes_no_result", a_group_that_cannot_be_used_changes_no_result),
         ("calls_on_one_tree_overlap", calls_on_one_tree_overlap),
@@ -57,6 +58,24 @@ fn nobody_leaves_before_all_have_entered() {
     ] {
         expect(&run(&format!("{means} {}", on(tree)), "late"), 0, &[]);
     }
+}
+
+/// Within nodes in shared memory or by messages; the parts of single ranks, too.
+fn leaders_of_nodes_use_trees() {
+    let tree = on("token-tree:degree=2,units=2");
+    for (means, slots) in [
+        ("-n 9 --nodes 3 --hierarchy host:slots", 1),
+        ("-n 7 --nodes 4 --hierarchy host --loss 3% --reorder 3%", 0),
+        ("-n 8 --nodes 2 --caches 2 --hierarchy cache:slots,host:slots,net --progress hybrid", 2),
+    ] {
+        expect(&run(&format!("{means} {tree}"), &format!("late {slots}")), 0, &[]);
+    }
+    for means in
+        ["-n 6 --nodes 3 --hierarchy host:slots --loss 3%", "-n 6 --nodes 3 --hierarchy host --progress thread"]
+    {
+        expect(&run(&format!("{means} {tree}"), "overlap"), 0, &[]);
+    }
+    expect(&run(&format!("-n 8 --nodes 2 --hierarchy host:slots {tree}"), "drop"), 0, &[]);
 }
 
 /// What all ranks did to release: multicasts, those that arrived, and asks.
@@ -107,6 +126,8 @@ fn a_rank_that_calls_something_else_is_named() {
     for (means, tree) in [
         ("-n 4 --device udp", "token-tree:degree=2"),
         ("-n 4 --nodes 2", "token-tree:degree=2"),
+        ("-n 4 --nodes 2 --hierarchy host:slots", "token-tree:degree=2"),
+        ("-n 6 --nodes 3 --hierarchy host", "token-tree:degree=2"),
         ("-n 4 --device udp", "token-tree:degree=2,release=multicast"),
     ] {
         expect(&run(&format!("{means} {}", on(tree)), "differ"), 0, &[]);
@@ -114,8 +135,9 @@ fn a_rank_that_calls_something_else_is_named() {
 }
 
 fn survivors_name_the_dead_rank() {
-    for seed in 0..6 {
-        let means = ["--device udp", "--nodes 2"][seed % 2];
+    for seed in 0..10 {
+        let means = ["--device udp", "--nodes 2", "--nodes 3 --hierarchy host:slots", "--nodes 3 --hierarchy host"];
+        let means = means[if seed < 6 { seed % 2 } else { 2 + seed % 2 }];
         let release = ["tree", "multicast"][seed / 2 % 2];
         let options = format!("-n 7 {means} --on-death tell {}", on(&format!("token-tree:degree=2,release={release}")));
         expect(&run(&options, &format!("die {seed}")), 137, &["named"; 6]);
@@ -136,6 +158,15 @@ fn adjacent(left: &[u32; 2], right: &[u32; 2]) -> [u32; 2] {
 fn late_ranks_release(world: &World) {
     let (rank, size, sum) = (world.rank().0, world.size(), SystemOperation::sum());
     let evens = world.split_by_color(rank % 2).expect("a part").expect("a member");
+    // Of the leaders' tree: the most levels of a rank in shared memory.
+    if let Some(slots) = env::args().nth(2) {
+        world.barrier().expect("a barrier");
+        let record = world.last_collective().expect("a barrier");
+        assert!(record.levels > 1 && record.algorithm == "token-tree", "{record}");
+        let mut most = [record.slot_levels];
+        world.all_reduce_in_place(&mut most, SystemOperation::max()).expect("the most");
+        assert_eq!(most.map(|most| most.to_string()), [slots]);
+    }
     for round in 0..ROUNDS {
         let is_late = [round, round / 2].iter().any(|late| late % size == rank);
         let sleep = || thread::sleep(Duration::from_micros(if is_late { 700 } else { 0 }));

@@ -607,6 +607,43 @@ impl Tuning {
         Some((decision, schedule))
     }
 
+    /// The schedule of a collective over subgroups whose leaders of the last level use a tree. `None`, equal on all ranks:
+    /// the tree is that of all ranks.
+    ///
+    /// ```
+    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
+    /// # use unisono_core::ids::Rank;
+    /// # let spec = CollectiveSpec {
+    /// #     collective: CollectiveKind::Barrier, rank: Rank(0), size: 4, root: Rank(0), bytes: 0, grain: 1, order: Order::Any,
+    /// #     in_place: false, reduction_id: 0,
+    /// # };
+    /// use unisono::environment::tuning::Tuning;
+    /// use unisono::environment::Subgroups;
+    /// use unisono_core::schedule::GroupLevels;
+    ///
+    /// let nodes = |text: &str| Some(Subgroups::new(text.parse().ok()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes"));
+    /// let [given, auto] = ["host", "auto"].map(|text| nodes(text).expect("a choice"));
+    /// assert!(Tuning::default().compose_over_tree(&spec, false, &given, GroupLevels::NONE).is_some());
+    /// assert!(Tuning::default().compose_over_tree(&spec, false, &auto, GroupLevels::NONE).is_none());
+    /// ```
+    pub fn compose_over_tree(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        over: &Subgroups,
+        group_levels: GroupLevels,
+    ) -> Option<HierarchicalPlan<Arc<[u32]>>> {
+        // An option or a table has selected the tree.
+        if over.is_auto() {
+            return None;
+        }
+        let last = over.hierarchy().levels().wrapping_sub(1);
+        // The messages of this algorithm, one block of one segment, are those that the tree replaces.
+        let choice = Choice { algorithm: Algorithm::Knomial, ports: 1, radix: 2, segments: 1, order: plan.order };
+        let (spec, levels) = (choice.spec(plan, varying), group_levels.with(last));
+        HierarchicalPlan::with_group_steps(spec, LOWER_TREES, over.hierarchy().clone(), levels).ok()
+    }
+
     /// The variables, without prefix, that give another process these settings.
     ///
     /// ```

@@ -38,7 +38,7 @@ const MULTICAST: u8 = 1 << 7;
 const LEADERS: u8 = 1 << 6;
 
 /// The shape of a tree: messages of trees of different shapes do not mix.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TreeShape {
     /// Children of a rank, at most.
     pub degree: u8,

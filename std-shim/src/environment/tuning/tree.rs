@@ -35,7 +35,7 @@ pub(super) const fn names(kind: CollectiveKind) -> &'static [&'static str] {
 /// ```
 /// use unisono_core::collective::token_tree::header::TreeShape;
 ///
-/// assert_eq!(unisono::environment::tuning::tree_name(TreeShape { degree: 2, units: 0, is_multicast: false }), "combining-tree");
+/// assert_eq!(unisono::environment::tuning::tree_name(TreeShape { degree: 2, units: 0, ..TreeShape::default() }), "combining-tree");
 /// ```
 pub const fn name(shape: TreeShape) -> &'static str {
     if shape.units == 0 { COMBINING } else { TOKEN }
@@ -89,7 +89,7 @@ impl TreeOverride {
             _ if plan.size < 2 || plan.bytes > TREE_BYTES_MAX => Err(Unsupported::TooLong),
             Order::Any | Order::Rank => {
                 let (degree, is_multicast) = (self.degree.unwrap_or(DEGREE), self.uses_multicast());
-                Ok(TreeShape { degree, units, is_multicast })
+                Ok(TreeShape { degree, units, is_multicast, is_of_leaders: false })
             }
         }
     }
@@ -160,7 +160,7 @@ mod tests {
         let mut tuning = Tuning::default();
         tuning.set(Override::new(CollectiveKind::Allreduce, "token-tree:degree=2").expect("good"));
         let tree = |bytes, order| tuning.tree(&plan(CollectiveKind::Allreduce, bytes, order), false, Carrier::Udp);
-        let shape = TreeShape { degree: 2, units: UNITS, is_multicast: false };
+        let shape = TreeShape { degree: 2, units: UNITS, ..TreeShape::default() };
         assert_eq!(tree(TREE_BYTES_MAX, Order::Rank), Some((shape, SelectedBy::Override)));
         assert_eq!((tree(TREE_BYTES_MAX + 8, Order::Any), tree(8, Order::Fixed)), (None, None));
         let long = plan(CollectiveKind::Allreduce, 4096, Order::Fixed);

@@ -55,7 +55,7 @@ impl Process {
                 let transfer = self.transfer(collective, step, of, key, into);
                 transfer.map(|transfer| Transfer { is_receive: true, ..transfer })
             }
-            StepOperation::Group(step_of_group) => return self.collectives.park(collective, step, step_of_group),
+            StepOperation::Group(operation) => return self.start_group_step(collective, step, operation),
             StepOperation::Copy { .. } | StepOperation::Reduce { .. } => None,
         };
         let Some(transfer) = transfer else { return };

@@ -264,7 +264,11 @@ impl Process {
                 return;
             }
             let has_entered = match running.executor {
-                Machine::Schedule(_) => true,
+                Machine::Schedule(_) => {
+                    // A member may have failed that the leaders' tree waits for.
+                    self.collectives.trees.has_work |= running.executor.plan().leaders_tree().is_some();
+                    true
+                }
                 Machine::Tree(_) => self.enter_tree(collective),
                 Machine::Multicast(_) => self.enter_multicast(now, collective),
                 Machine::Rdma(_) => self.write_blocks(now, collective),
@@ -300,7 +304,7 @@ impl Process {
             return;
         }
         running.ended = Some(result);
-        if running.executor.tree().is_some() {
+        if running.executor.tree().is_some() || running.executor.plan().leaders_tree().is_some() {
             self.collectives.trees.forget(collective);
         } else if running.executor.multicast().is_some() {
             self.collectives.multicast.forget(collective);

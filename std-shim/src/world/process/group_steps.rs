@@ -10,12 +10,13 @@ use crate::world::WORLD;
 use crate::world::collective::engine::group_lane::{GroupLane, LaneEvent};
 use crate::world::collective::engine::group_lanes::GroupLanes;
 use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::engine::token_trees::{LeadersStep, TreeTask};
 use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, LeasedSlots};
 use unisono_bootstrap::Rank;
 
 impl CollectiveTable {
-    /// A step of a collective has begun that its group executes when its turn comes.
-    pub(super) fn park(&mut self, collective: u32, step: StepId, operation: GroupStep) {
+    /// A step of a collective has begun that a subgroup executes in shared memory when its turn comes.
+    fn park(&mut self, collective: u32, step: StepId, operation: GroupStep) {
         let Some(running) = self.active.get(collective as usize).and_then(Option::as_ref) else { return };
         let context = running.executor.id().context;
         let Some(place) = running.executor.plan().group_step(step) else { return };
@@ -40,6 +41,25 @@ impl CollectiveTable {
 }
 
 impl Process {
+    /// A step of a collective has begun that a subgroup executes: in shared memory, or on the tree of the leaders.
+    pub(super) fn start_group_step(&mut self, collective: u32, step: StepId, operation: GroupStep) {
+        let GroupStep { level, from, into, .. } = operation;
+        let Some(running) = self.collectives.get_mut(collective) else { return };
+        let (plan, context, turns) =
+            (running.executor.plan(), running.executor.id().context, running.start.first_turns);
+        let Some((_, shape)) = plan.leaders_tree().filter(|(last, _)| *last == level) else {
+            return self.collectives.park(collective, step, operation);
+        };
+        let number = plan.group_step(step).map_or(0, |place| place.number);
+        let Some(of) = self.collectives.contexts.get_mut(context) else { return };
+        let task = TreeTask { collective, step: Some(LeadersStep { step, from, into }) };
+        of.lanes.leaders.park(turns.of(level).after(number), (shape, task));
+        while let Some(of) = self.collectives.contexts.get_mut(context)
+            && let Some((shape, task)) = of.lanes.leaders.next()
+            && self.queue_tree_task(context, shape, task)
+        {}
+    }
+
     /// Opens the lanes of the World for this rank's subgroups: that of the ranks of a group in the areas of all ranks of
     /// the node, those of leaders in slots that no other communicator gets. Called if the ranks of the node agree that they
     /// share memory: otherwise ranks with a lane would wait there for ranks without one.

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use unisono_core::collective::token_tree::header::TREE_HEADER;
+use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeShape};
 use unisono_core::collective::token_tree::{Body, Combination, EnterError, Epoch, Operand, Request};
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
@@ -17,7 +17,10 @@ use unisono_shmem::ring::PutError;
 use super::Process;
 use super::transport::OperationOwner;
 use crate::world::collective::engine::machine::TreeStage;
-use crate::world::collective::engine::token_trees::{CommunicatorTree, TreeArrival, TreeName, TreeSend};
+use crate::world::collective::engine::progress_table::CollectiveTable;
+use crate::world::collective::engine::token_trees::{
+    CommunicatorTree, LeadersStep, TreeArrival, TreeName, TreeSend, TreeTask,
+};
 use crate::world::collective::engine::transfer::context_of;
 use unisono_bootstrap::Rank;
 
@@ -42,26 +45,44 @@ impl Process {
             if shape.is_multicast {
                 self.open_release_group(context);
             }
-            let Some(name) = self.tree_name(context) else { return false };
-            let trees = &mut self.collectives.trees;
-            let tree = trees.find(name, shape);
-            let Some(tree) = tree.and_then(|i| trees.trees.get_mut(i)) else {
-                let now = self.transport.now;
-                self.fail_context(now, context, FailureCause::Disagrees, self.rank);
+            if !self.queue_tree_task(context, shape, TreeTask { collective, step: None }) {
                 return false;
-            };
-            tree.waiting.push_back(collective);
+            }
         }
         // Or a member has failed.
         self.collectives.trees.has_work = true;
         true
     }
 
-    /// The name of this rank's trees in a context.
-    fn tree_name(&self, context: u32) -> Option<TreeName> {
-        let of = self.collectives.contexts.get(context)?;
-        let own = Member(of.members.number(self.rank)?.0);
-        Some(TreeName { context, generation: of.generation, own, size: of.members.size() })
+    /// Queues a call for its tree. Returns false if the context has failed.
+    pub(super) fn queue_tree_task(&mut self, context: u32, shape: TreeShape, task: TreeTask) -> bool {
+        let Some(tree) = self.tree(context, shape) else {
+            let now = self.transport.now;
+            self.fail_context(now, context, FailureCause::Disagrees, self.rank);
+            return false;
+        };
+        tree.waiting.push_back(task);
+        self.collectives.trees.has_work = true;
+        true
+    }
+
+    /// The tree of this shape of a context, if this rank is in it.
+    fn tree(&mut self, context: u32, shape: TreeShape) -> Option<&mut CommunicatorTree> {
+        let (own, CollectiveTable { contexts, trees, .. }) = (self.rank, &mut self.collectives);
+        let name = || {
+            let of = contexts.get(context)?;
+            let (rank, generation) = (Member(of.members.number(own)?.0), of.generation);
+            if !shape.is_of_leaders {
+                let size = of.members.size();
+                return Some(TreeName { context, generation, own: rank, size, leaders: Box::default() });
+            }
+            let leaders: Box<[Member]> = of.subgroups.as_ref()?.leaders(Member(0)).collect();
+            let (own, size) = (leaders.iter().position(|leader| *leader == rank)?, leaders.len());
+            let [own, size] = [own, size].map(|number| u32::try_from(number).ok());
+            Some(TreeName { context, generation, own: Member(own?), size: size?, leaders })
+        };
+        let found = trees.find(context, shape, name)?;
+        trees.trees.get_mut(found)
     }
 
     /// Hands the messages that have arrived to their trees, advances all trees, and sends what they send.
@@ -103,12 +124,11 @@ impl Process {
             return;
         }
         let member = of.members.number(from.into()).map(|member| Member(member.0));
-        let handled = self.tree_name(context).zip(member).ok_or(FailureCause::Corrupt).and_then(|(name, member)| {
-            let trees = &mut self.collectives.trees;
-            let found = trees.find(name, header.shape);
-            let tree = found.and_then(|i| trees.trees.get_mut(i)).ok_or(FailureCause::Corrupt)?;
-            tree.handle(now, Some(member).filter(|_| !is_multicast), &header, &stored)
-        });
+        let tree = self.tree(context, header.shape);
+        let sender = tree.and_then(|tree| Some((tree.number_of(member?)?, tree)));
+        let handled = sender
+            .ok_or(FailureCause::Corrupt)
+            .and_then(|(number, tree)| tree.handle(now, Some(number).filter(|_| !is_multicast), &header, &stored));
         match (handled, is_multicast) {
             (Ok(()), true) => self.confirm_multicast(from, context),
             // A multicast may be anyone's; what the neighbours send shows whether the ranks agree.
@@ -138,8 +158,8 @@ impl Process {
     fn enter_next(&mut self, now: u64, i: usize) -> bool {
         let Self { collectives, transport, .. } = self;
         let Some(tree) = collectives.trees.trees.get_mut(i) else { return false };
-        let Some(&collective) = tree.waiting.front() else { return false };
-        let Some(running) = collectives.active.get(collective as usize).and_then(Option::as_ref) else {
+        let Some(&task) = tree.waiting.front() else { return false };
+        let Some(running) = collectives.active.get(task.collective as usize).and_then(Option::as_ref) else {
             tree.waiting.pop_front();
             return true;
         };
@@ -149,7 +169,7 @@ impl Process {
             Err(EnterError::Busy | EnterError::Failed(_)) => return false,
         };
         tree.waiting.pop_front();
-        tree.open.push((epoch, collective));
+        tree.open.push((epoch, task));
         let context = tree.context;
         if let Some(group) = collectives.multicast.releases.get_mut(context) {
             group.record_call();
@@ -160,12 +180,25 @@ impl Process {
             self.fail_context(now, context, FailureCause::Disagrees, self.rank);
             return false;
         };
-        let input = Bytes { region: running.input, offset: 0, bytes: bytes as u32 };
-        if let Some(from) = transport.regions.get_mut().address(input) {
-            // SAFETY: borrowed by this call, during which nobody writes the input.
-            unsafe { from.read(record.value_mut(Operand::Input)) };
+        let (value, regions) = (record.value_mut(Operand::Input), transport.regions.get_mut());
+        let is_read = match task.step {
+            None => {
+                let input = Bytes { region: running.input, offset: 0, bytes: bytes as u32 };
+                if let Some(from) = regions.address(input) {
+                    // SAFETY: borrowed by this call, during which nobody writes the input.
+                    unsafe { from.read(value) };
+                }
+                true
+            }
+            Some(LeadersStep { from, .. }) => {
+                let (length, _) = running.message_extent(from);
+                length == value.len() && running.pack(from, NonNull::from(value), regions).is_ok()
+            }
+        };
+        if !is_read {
+            self.fail_context(now, context, FailureCause::Corrupt, self.rank);
         }
-        true
+        is_read
     }
 
     /// Carries out a request of a tree. Returns false if the tree is gone.
@@ -181,7 +214,7 @@ impl Process {
             }
             Request::Send { to, message, payload } => {
                 let of = collectives.contexts.get(tree.context);
-                let to = of.and_then(|of| of.members.world_rank(Rank(to.0))).map(PeerId::from);
+                let to = of.and_then(|of| of.members.world_rank(Rank(tree.rank_of(to).0))).map(PeerId::from);
                 let send = to.zip(tree.message(message, payload));
                 collectives.trees.counters.asks += u64::from(matches!(message.body, Body::Ask { .. }));
                 collectives.trees.outbox.extend(send.map(|(to, (key, bytes))| TreeSend { to, key, bytes }));
@@ -193,17 +226,21 @@ impl Process {
                 }
             }
             Request::Leave { epoch } => {
-                let collective = call_of(tree, epoch);
-                let running = collective.and_then(|of| collectives.active.get(of as usize)?.as_ref());
-                if let (Some(running), Some(record)) = (running, tree.known(epoch)) {
-                    let bytes = record.value(Operand::Output).len() as u32;
-                    let output = Bytes { region: running.output, offset: 0, bytes };
-                    if let Some(to) = transport.regions.get_mut().address(output) {
+                let task = call_of(tree, epoch);
+                let running = task.and_then(|of| collectives.active.get(of.collective as usize)?.as_ref());
+                if let (Some(task), Some(running), Some(record)) = (task, running, tree.known(epoch)) {
+                    let (value, regions) = (record.value_mut(Operand::Output), transport.regions.get_mut());
+                    if let Some(LeadersStep { into, .. }) = task.step {
+                        // Its extent was found to be that of the value when it entered.
+                        let _ = running.unpack(NonNull::from(value), into, regions);
+                    } else if let Some(to) =
+                        regions.address(Bytes { region: running.output, offset: 0, bytes: value.len() as u32 })
+                    {
                         // SAFETY: borrowed by this call, during which nobody else uses the output.
-                        unsafe { to.write(record.value(Operand::Output)) };
+                        unsafe { to.write(value) };
                     }
                 }
-                tree.left.extend(collective);
+                tree.left.extend(task);
                 if collectives.is_finished {
                     tree.tree.end();
                 }
@@ -218,7 +255,7 @@ impl Process {
         let Combination { left, right, into } = combination;
         let collectives = &mut self.collectives;
         let Some(tree) = collectives.trees.trees.get_mut(i) else { return };
-        let collective = call_of(tree, epoch);
+        let collective = call_of(tree, epoch).map(|task| task.collective);
         let running = collective.and_then(|of| collectives.active.get_mut(of as usize)?.as_mut());
         let (Some(running), Some(record)) = (running, tree.known(epoch)) else { return };
         let [left, right, into] = [left, right, into].map(|operand| record.range(operand));
@@ -243,9 +280,14 @@ impl Process {
                 return;
             }
         }
-        let left: Vec<u32> = self.collectives.trees.trees.iter_mut().flat_map(|tree| tree.left.drain(..)).collect();
-        for collective in left {
+        let trees = &mut self.collectives.trees.trees;
+        let left: Vec<TreeTask> = trees.iter_mut().flat_map(|tree| tree.left.drain(..)).collect();
+        for TreeTask { collective, step } in left {
             self.collectives.trees.forget(collective);
+            if let Some(LeadersStep { step, .. }) = step {
+                self.finish_step(collective, step);
+                continue;
+            }
             let call = self.collectives.get_mut(collective).and_then(|running| running.executor.tree_mut());
             if let Some(call) = call {
                 call.stage = TreeStage::Left;
@@ -310,7 +352,7 @@ impl Process {
         };
         let trees = self.collectives.trees.trees.iter().filter(|tree| has_departed(tree));
         let open: Vec<(u32, u32)> =
-            trees.flat_map(|tree| tree.open.iter().map(|(_, call)| (tree.context, *call))).collect();
+            trees.flat_map(|tree| tree.open.iter().map(|(_, task)| (tree.context, task.collective))).collect();
         for (context, collective) in open {
             let awaited = self.collectives.unscheduled_partners(collective, context);
             let departed = awaited.into_iter().find(|peer| self.collectives.has_departed(*peer, context));
@@ -325,6 +367,6 @@ impl Process {
 }
 
 /// The call of an epoch.
-fn call_of(tree: &CommunicatorTree, epoch: Epoch) -> Option<u32> {
-    tree.open.iter().find(|(other, _)| *other == epoch).map(|(_, call)| *call)
+fn call_of(tree: &CommunicatorTree, epoch: Epoch) -> Option<TreeTask> {
+    tree.open.iter().find(|(other, _)| *other == epoch).map(|(_, task)| *task)
 }

@@ -7,7 +7,7 @@ use core::cell::RefCell;
 
 use unisono_core::collective::token_tree;
 use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader};
-use unisono_core::collective::{CollectiveMachine as _, FailureCause};
+use unisono_core::collective::{CollectiveMachine as _, FailureCause, Turn};
 use unisono_core::device::Received;
 use unisono_core::endpoint::Verdict;
 use unisono_core::ids::{CollectiveId, PeerId, Rank as Member, StepId};
@@ -502,11 +502,13 @@ impl CollectiveTable {
         self.transfers.waits_for(gone.peer, context, open) || self.unscheduled_waits_for(gone.peer, context)
     }
 
-    /// Whether a call of this context that no schedule executes waits for a peer.
+    /// Whether a call of this context waits for a peer that no schedule executes, or of which a tree executes a step.
     fn unscheduled_waits_for(&self, peer: PeerId, context: u32) -> bool {
         let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
         let mut calls = active.filter(|(_, running)| {
-            running.ended.is_none() && running.executor.is_unscheduled() && running.executor.id().context == context
+            let has_tree = || running.executor.plan().leaders_tree().is_some();
+            let is_its = running.ended.is_none() && running.executor.id().context == context;
+            is_its && (running.executor.is_unscheduled() || has_tree())
         });
         calls.any(|(i, _)| self.unscheduled_partners(i, context).contains(&peer))
     }
@@ -522,25 +524,44 @@ impl CollectiveTable {
                 peers.extend(lane.awaited().map(PeerId::from));
                 continue;
             }
-            let is_next = |running: &&ActiveCollective| {
-                let (plan, first) = (running.executor.plan(), running.start.first_turns.of(lane.level()));
-                running.executor.id().context == context
-                    && (0..plan.group_steps_of(lane.level())).any(|step| lane.is_next(first.after(step)))
-            };
-            let next = self.pending().map(|(_, running)| running).find(is_next);
-            let ranks = next.into_iter().flat_map(|running| running.executor.partners());
-            peers.extend(ranks.filter_map(|rank| Some(PeerId::from(of.members.world_rank(Rank(rank.0))?))));
+            peers.extend(self.partners_of_next(context, lane.level(), |turn| lane.is_next(turn)));
+        }
+        let running = self.active.get(collective as usize).and_then(Option::as_ref);
+        if let Some((last, _)) = running.and_then(|running| running.executor.plan().leaders_tree()) {
+            peers.extend(self.tree_partners(collective, of));
+            if of.lanes.leaders.has_parked(collective) {
+                peers.extend(self.partners_of_next(context, last, |turn| of.lanes.leaders.is_next(turn)));
+            }
         }
         peers
+    }
+
+    /// The peers of which the collective awaits messages whose step at this level has the next turn.
+    fn partners_of_next(&self, context: u32, level: u32, is_next: impl Fn(Turn) -> bool) -> Vec<PeerId> {
+        let Some(of) = self.contexts.get(context) else { return Vec::new() };
+        let has_next = |running: &&ActiveCollective| {
+            let (plan, first) = (running.executor.plan(), running.start.first_turns.of(level));
+            running.executor.id().context == context
+                && (0..plan.group_steps_of(level)).any(|step| is_next(first.after(step)))
+        };
+        let next = self.pending().map(|(_, running)| running).find(has_next);
+        let ranks = next.into_iter().flat_map(|running| running.executor.partners());
+        ranks.filter_map(|rank| Some(of.members.world_rank(Rank(rank.0))?.into())).collect()
+    }
+
+    /// The peers that a collective waits for on a tree.
+    fn tree_partners(&self, collective: u32, of: &Context) -> impl Iterator<Item = PeerId> {
+        let awaited = self.trees.awaited(collective).into_iter();
+        awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into()))
     }
 
     /// The peers that a call waits for which no schedule executes.
     pub(in crate::world) fn unscheduled_partners(&self, collective: u32, context: u32) -> Vec<PeerId> {
         let Some(of) = self.contexts.get(context) else { return Vec::new() };
         let rdma = self.active.get(collective as usize).and_then(Option::as_ref).and_then(|one| one.executor.rdma());
-        let awaited = rdma.into_iter().flat_map(RdmaAllToAll::awaited).chain(self.trees.awaited(collective));
+        let awaited = rdma.into_iter().flat_map(RdmaAllToAll::awaited);
         let awaited = awaited.filter_map(|member| Some(of.members.world_rank(Rank(member.0))?.into()));
-        awaited.chain(self.multicast.awaited(collective)).collect()
+        awaited.chain(self.tree_partners(collective, of)).chain(self.multicast.awaited(collective)).collect()
     }
 
     /// Records that a rank has failed.

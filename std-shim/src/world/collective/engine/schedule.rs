@@ -8,7 +8,7 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::{Rank, StepId};
 use unisono_core::schedule;
 use unisono_core::schedule::{
-    BlockMap, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, Layout, Schedule, Step, StepOperation,
+    BlockMap, GroupLevels, GroupStep, HierarchicalPlan, Layout, Schedule, Step, StepOperation,
 };
 
 use crate::environment::Subgroups;
@@ -133,6 +133,8 @@ struct ScheduleEntry {
     /// The levels at which subgroups were to have steps of their own, and these steps, in order.
     levels: GroupLevels,
     group_steps: Box<[GroupStepPlace]>,
+    /// The tree that executes the steps of the leaders of the last level.
+    tree: Option<TreeShape>,
     /// A digest of everything that ranks must agree on.
     digest: u32,
 }
@@ -167,6 +169,12 @@ impl CachedSchedule {
     /// The number of steps that this rank's subgroup of a level executes.
     pub(in crate::world) fn group_steps_of(&self, level: u32) -> u32 {
         self.0.group_steps.iter().filter(|place| place.level == level).count() as u32
+    }
+
+    /// The last level, and the tree that executes the steps of its leaders.
+    pub(in crate::world) fn leaders_tree(&self) -> Option<(u32, TreeShape)> {
+        let AnyPlan::Composed(plan) = self.schedule() else { return None };
+        Some((plan.levels().wrapping_sub(1), self.0.tree?))
     }
 
     /// Which algorithm it is, and why.
@@ -283,20 +291,34 @@ impl ScheduleCache {
         let least = u32::try_from(whole.div_ceil(MESSAGE_MAX)).unwrap_or(u32::MAX);
         let least = if varying { 1 } else { least };
         if let Some((shape, selected_by)) = self.tuning.tree(plan, varying, self.carrier) {
+            // No schedule has as many ports.
+            let release = u32::from(shape.is_multicast) << 16;
+            let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
+            let over = groups.subgroups.filter(|_| !shape.is_multicast);
+            let composed = over.and_then(|over| {
+                let schedule = self.tuning.compose_over_tree(plan, varying, over, groups.levels)?;
+                Some((over, schedule))
+            });
+            let levels = composed.as_ref().map_or(1, |(_, schedule)| schedule.levels());
             tracing::debug!(
                 collective = plan.collective.name(),
                 algorithm = tree_name(shape),
                 degree = shape.degree,
                 units = shape.units,
                 bytes = plan.bytes,
+                levels,
                 selected_by = selected_by.name(),
                 "tree"
             );
             let record = CollectiveRecord::unscheduled(plan.collective, plan.bytes, tree_name(shape), selected_by);
-            // No schedule has as many ports.
-            let release = u32::from(shape.is_multicast) << 16;
-            let way = 1 << 31 | release | u32::from(shape.degree) << 8 | u32::from(shape.units);
-            return Ok(unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), groups));
+            return Ok(match composed {
+                None => unscheduled(plan, AnyPlan::Tree(shape), record, mix(hash, way), groups),
+                Some((over, schedule)) => {
+                    let shape = TreeShape { is_of_leaders: true, ..shape };
+                    let digest = mix(mix(hash, way), over.digest());
+                    composed_over_tree(plan, schedule, shape, record, digest, groups)
+                }
+            });
         }
         if let Some((native_steps, selected_by)) = self.tuning.rdma(plan, varying, self.carrier) {
             let (collective, algorithm) = (plan.collective.name(), rdma_name(native_steps));
@@ -359,7 +381,7 @@ impl ScheduleCache {
         let scheduled = CollectiveRecord {
             schedule: Some((call.ports, call.segments)),
             levels,
-            slot_levels: slot_levels(&group_steps),
+            slot_levels: slot_levels(&group_steps, levels),
             override_error,
             ..CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by)
         };
@@ -384,6 +406,7 @@ impl ScheduleCache {
             steps: (0..written).filter_map(|i| schedule.step(i)).collect(),
             levels: group_levels,
             group_steps,
+            tree: None,
             schedule,
             is_multicast,
             leaders: leaders.unwrap_or_default(),
@@ -405,10 +428,9 @@ fn group_steps(schedule: &AnyPlan) -> Box<[GroupStepPlace]> {
     places.into()
 }
 
-/// The number of levels of these steps.
-fn slot_levels(steps: &[GroupStepPlace]) -> u32 {
-    (0..Hierarchy::<()>::GROUPINGS as u32).filter(|level| steps.iter().any(|place| place.level == *level)).count()
-        as u32
+/// The number of levels below the last one that have some of these steps.
+fn slot_levels(steps: &[GroupStepPlace], levels: u32) -> u32 {
+    (1..levels).filter(|above| steps.iter().any(|place| place.level + 1 == *above)).count() as u32
 }
 
 /// A call that no schedule executes.
@@ -426,10 +448,39 @@ fn unscheduled(
         steps: Box::default(),
         levels: groups.levels,
         group_steps: Box::default(),
+        tree: None,
         schedule,
         is_multicast: false,
         leaders: Box::default(),
         record,
+        digest,
+    }))
+}
+
+/// A call whose leaders use a tree.
+fn composed_over_tree(
+    plan: &CollectiveSpec,
+    schedule: HierarchicalPlan<Arc<[u32]>>,
+    shape: TreeShape,
+    record: CollectiveRecord,
+    digest: u32,
+    groups: Groups<'_>,
+) -> CachedSchedule {
+    let levels = schedule.levels();
+    let schedule = AnyPlan::Composed(Box::new(schedule));
+    let group_steps = group_steps(&schedule);
+    CachedSchedule(Arc::new(ScheduleEntry {
+        plan: *plan,
+        varying: false,
+        subgroups: groups.subgroups.cloned(),
+        steps: (0..schedule.steps()).filter_map(|i| schedule.step(i)).collect(),
+        levels: groups.levels,
+        record: CollectiveRecord { levels, slot_levels: slot_levels(&group_steps, levels), ..record },
+        group_steps,
+        tree: Some(shape),
+        schedule,
+        is_multicast: false,
+        leaders: Box::default(),
         digest,
     }))
 }

@@ -1,8 +1,9 @@
 //! The trees of a process's communicators: their machines, the values that these combine, and their messages until they
 //! are handled or sent.
 //!
-//! A communicator has a tree per shape. It is made by the first call or message that names it, and lives as long as the
-//! communicator: its epochs are the calls on it, which may overlap.
+//! A communicator has a tree per shape, of all its ranks or of the leaders of its subgroups. It is made by the first call or
+//! message that names it, and lives as long as the communicator: its epochs are the calls on it, which may overlap. A
+//! collective of the communicator is a call, or the leaders' step of one is.
 
 use alloc::collections::VecDeque;
 
@@ -11,8 +12,9 @@ use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeHeader, Tree
 use unisono_core::collective::token_tree::{
     Arrival, Body, Epoch, Message, Operand, Payload, Position, ReleasePath, TokenTree, TreeConfig,
 };
-use unisono_core::ids::{PeerId, Rank as Member};
+use unisono_core::ids::{PeerId, Rank as Member, StepId};
 use unisono_core::message::collective_transport::StepKey;
+use unisono_core::schedule::BlockSpan;
 use unisono_core::time::{Nanos, units};
 
 use super::scratch_pool::ScratchBlock;
@@ -100,12 +102,30 @@ impl EpochRecord {
 }
 
 /// A communicator, and this rank's place in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::world) struct TreeName {
     pub(in crate::world) context: u32,
     pub(in crate::world) generation: u32,
     pub(in crate::world) own: Member,
     pub(in crate::world) size: u32,
+    /// The ranks of a tree of leaders, by their numbers in the communicator; else none.
+    pub(in crate::world) leaders: Box<[Member]>,
+}
+
+/// A call on a tree: a collective, or the leaders' step of a composed one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct TreeTask {
+    /// Its index in the progress table.
+    pub(in crate::world) collective: u32,
+    pub(in crate::world) step: Option<LeadersStep>,
+}
+
+/// A step of the leaders of the last level: a barrier, or an allreduce.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::world) struct LeadersStep {
+    pub(in crate::world) step: StepId,
+    pub(in crate::world) from: BlockSpan,
+    pub(in crate::world) into: BlockSpan,
 }
 
 /// A tree of a communicator.
@@ -116,25 +136,40 @@ pub(in crate::world) struct CommunicatorTree {
     /// As of messages: the low bits of the communicator's generation.
     generation: u16,
     pub(in crate::world) tree: Tree,
-    /// Started calls that have not entered, by their index in the progress table.
-    pub(in crate::world) waiting: VecDeque<u32>,
+    /// As of its name.
+    leaders: Box<[Member]>,
+    /// Started calls that have not entered.
+    pub(in crate::world) waiting: VecDeque<TreeTask>,
     /// Calls that have entered and are not over.
-    pub(in crate::world) open: Vec<(Epoch, u32)>,
+    pub(in crate::world) open: Vec<(Epoch, TreeTask)>,
     /// Calls whose result is in the output.
-    pub(in crate::world) left: Vec<u32>,
+    pub(in crate::world) left: Vec<TreeTask>,
     records: [EpochRecord; EPOCHS],
 }
 
 impl CommunicatorTree {
     fn new(name: TreeName, shape: TreeShape) -> Option<Self> {
-        let TreeName { context, generation, own, size } = name;
+        let TreeName { context, generation, own, size, leaders } = name;
         let (degree, path) = (shape.degree.into(), ReleasePath::Tree);
         let (patience, repair) = (units(PATIENCE), shape.is_multicast.then(|| units(REPAIR)));
         let config = TreeConfig { size, degree, units: shape.units, path, patience, repair };
         let tree = Tree::new(own, &config, Epoch(0)).ok()?;
         let (waiting, open, left) = (VecDeque::new(), Vec::new(), Vec::new());
         let generation = generation as u16;
-        Some(Self { context, shape, generation, tree, waiting, open, left, records: Default::default() })
+        Some(Self { context, shape, generation, tree, leaders, waiting, open, left, records: Default::default() })
+    }
+
+    /// The rank in the communicator of a rank of the tree.
+    pub(in crate::world) fn rank_of(&self, number: Member) -> Member {
+        self.leaders.get(number.0 as usize).copied().unwrap_or(number)
+    }
+
+    /// The rank in the tree of a rank of the communicator.
+    pub(in crate::world) fn number_of(&self, rank: Member) -> Option<Member> {
+        if self.leaders.is_empty() {
+            return Some(rank);
+        }
+        (0..).map(Member).zip(&self.leaders).find(|(_, leader)| **leader == rank).map(|(number, _)| number)
     }
 
     /// The record of an epoch, whose values have `bytes` bytes each. `None` if the epoch has another key, or values of
@@ -262,8 +297,12 @@ impl TokenTrees {
 
     /// The index of the tree of a communicator, made if there is none. `None` if there is no such tree, or too many are
     /// asked for.
-    pub(in crate::world) fn find(&mut self, name: TreeName, shape: TreeShape) -> Option<usize> {
-        let context = name.context;
+    pub(in crate::world) fn find(
+        &mut self,
+        context: u32,
+        shape: TreeShape,
+        name: impl FnOnce() -> Option<TreeName>,
+    ) -> Option<usize> {
         let found = self.trees.iter().position(|tree| (tree.context, tree.shape) == (context, shape));
         if found.is_some() {
             return found;
@@ -271,7 +310,7 @@ impl TokenTrees {
         if self.trees.iter().filter(|tree| tree.context == context).count() >= SHAPES_MAX {
             return None;
         }
-        self.trees.push(CommunicatorTree::new(name, shape)?);
+        self.trees.push(CommunicatorTree::new(name()?, shape)?);
         Some(self.trees.len() - 1)
     }
 
@@ -314,16 +353,16 @@ impl TokenTrees {
     /// The members that a call on a tree waits for.
     pub(in crate::world) fn awaited(&self, collective: u32) -> Vec<Member> {
         let open = self.trees.iter().flat_map(|tree| tree.open.iter().map(move |(epoch, of)| (tree, *epoch, *of)));
-        let found = open.filter(|(.., of)| *of == collective);
-        found.flat_map(|(tree, epoch, _)| tree.tree.awaited(epoch)).collect()
+        let found = open.filter(|(.., of)| of.collective == collective);
+        found.flat_map(|(tree, epoch, _)| tree.tree.awaited(epoch).map(|number| tree.rank_of(number))).collect()
     }
 
     /// Forgets a call that has failed.
     pub(in crate::world) fn forget(&mut self, collective: u32) {
         for tree in &mut self.trees {
-            tree.waiting.retain(|of| *of != collective);
-            tree.open.retain(|(_, of)| *of != collective);
-            tree.left.retain(|of| *of != collective);
+            tree.waiting.retain(|of| of.collective != collective);
+            tree.open.retain(|(_, of)| of.collective != collective);
+            tree.left.retain(|of| of.collective != collective);
         }
     }
 
@@ -340,7 +379,8 @@ pub(in crate::world) fn is_sound(header: &TreeHeader, bytes: usize) -> bool {
     let shape = header.shape;
     let is_tree = (1..=Position::MAX_DEGREE).contains(&shape.degree.into()) && usize::from(shape.units) <= UNITS_MAX;
     let is_whole = if values == 0 { bytes == 0 } else { bytes.is_multiple_of(values) };
-    is_tree && is_whole && bytes <= values * TREE_BYTES_MAX
+    let is_released = !(shape.is_multicast && shape.is_of_leaders);
+    is_tree && is_released && is_whole && bytes <= values * TREE_BYTES_MAX
 }
 
 const _: () = assert!(TREE_HEADER + 2 * TREE_BYTES_MAX <= 512);
@@ -351,10 +391,10 @@ mod tests {
     use proptest::prelude::*;
     use unisono_core::collective::token_tree::{RankRange, Release, Request, Token};
 
-    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2, is_multicast: true };
+    const SHAPE: TreeShape = TreeShape { degree: 2, units: 2, is_multicast: true, is_of_leaders: false };
 
     fn tree(own: u32, size: u32) -> CommunicatorTree {
-        let name = TreeName { context: 1, generation: 3, own: Member(own), size };
+        let name = TreeName { context: 1, generation: 3, own: Member(own), size, leaders: Box::default() };
         CommunicatorTree::new(name, SHAPE).expect("a tree")
     }
     const KEY: StepKey = StepKey { context: 1 << 16 | 7, sequence: 5, step: 0 };
@@ -478,8 +518,10 @@ mod tests {
         assert!(!is_sound(&TreeHeader { values: [false; 2], ..header }, 8));
         assert!(!is_sound(&TreeHeader { values: [true; 2], ..header }, 9));
         for (degree, units) in [(0, 1), (29, 1), (8, 5)] {
-            let shape = TreeShape { degree, units, is_multicast: false };
+            let shape = TreeShape { degree, units, ..TreeShape::default() };
             assert!(!is_sound(&TreeHeader { shape, ..header }, 8));
         }
+        let shape = TreeShape { is_of_leaders: true, ..SHAPE };
+        assert!(!is_sound(&TreeHeader { shape, ..header }, 8), "leaders release by their tree");
     }
 }
