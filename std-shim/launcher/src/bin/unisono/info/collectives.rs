@@ -14,7 +14,7 @@ use unisono::environment::{
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
-use unisono_core::schedule::{Algorithm, Choice, LinkModel};
+use unisono_core::schedule::{Algorithm, Choice, GroupLevels, HierarchicalPlan, LinkModel};
 use unisono_launcher::{JobPlacement, RankPlacement};
 use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::layout::{COMMUNICATOR_SLOTS, RANKS_MAX, SegmentLayout, SegmentSizes, WaitMode};
@@ -258,7 +258,11 @@ impl JobOptions {
         if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
             let units = Some(shape.units).filter(|units| *units > 0);
-            return Ok(Row { algorithm, degree, units, decided_by: reason.name(), ..row });
+            let composed = subgroups.filter(|_| !shape.is_multicast);
+            let composed = composed.and_then(|of| tuning.compose_over_tree(plan, false, of, of.slot_levels()));
+            let leaders = composed.as_ref().map(HierarchicalPlan::leaders);
+            let group_slots = subgroups.is_some_and(|of| of.slot_levels() != GroupLevels::NONE) && leaders.is_some();
+            return Ok(Row { algorithm, degree, units, leaders, group_slots, decided_by: reason.name(), ..row });
         }
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
             return Ok(Row { algorithm: rdma_name(native_steps), decided_by: reason.name(), ..row });
