@@ -285,6 +285,11 @@ trait Phase {
     fn rounds(&self) -> u32;
     /// Number of messages that it receives.
     fn receives(&self) -> u32;
+    /// The step of the `n`th of them.
+    fn receive(&self, n: u32) -> u32 {
+        let is_receive = |i: &u32| matches!(self.step(*i).operation, StepOperation::Receive { .. });
+        (0..self.len()).filter(is_receive).nth(n as usize).unwrap_or(0)
+    }
     /// Number of blocks in those messages.
     fn arrivals(&self) -> u32;
     /// One more than the last scratch block that it uses.

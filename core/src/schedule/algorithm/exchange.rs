@@ -207,6 +207,11 @@ impl Phase for Exchange {
         if self.groups.leads() { self.groups.digits.wrapping_mul(self.radix().others()) } else { 0 }
     }
 
+    fn receive(&self, n: u32) -> u32 {
+        let others = self.radix().others();
+        quotient(n, others).wrapping_mul(self.steps()).wrapping_add(remainder(n, others))
+    }
+
     fn arrivals(&self) -> u32 {
         if !self.groups.leads() {
             return 0;
