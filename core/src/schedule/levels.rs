@@ -10,12 +10,16 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
+//! The blocks of an allgather go down the levels in [parts](Composition::in_parts), each as soon as it has arrived at the
+//! leader (Mamidala 2008, §6.2); so do those of a broadcast that ends with an allgather.
+//!
 //! Where the ranks of an innermost group have other means than messages, such as shared memory, its stages are
 //! [`GroupStep`](super::GroupStep)s instead: the schedules of the other groups do not change.
 //!
 //! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are
 //! contiguous. If that is not the order of ranks, some leaders collect blocks in scratch and sort them.
 
+mod arrivals;
 mod build;
 mod conflict;
 mod grouped;
@@ -39,6 +43,24 @@ pub struct LowerTrees {
     pub radix: u8,
     /// Concurrent messages of a rank.
     pub ports: u8,
+}
+
+/// How a schedule over subgroups is composed; equal on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Composition {
+    /// The trees of the levels below the last one.
+    pub lower: LowerTrees,
+    /// Whether the leaders' allgather, also the one that ends a broadcast, goes down the levels in parts: the leader's own
+    /// block, then the blocks of each message in the order in which it receives them. Else all blocks go down at once.
+    /// Not if leaders sort blocks.
+    pub in_parts: bool,
+}
+
+impl From<LowerTrees> for Composition {
+    /// Nothing in parts.
+    fn from(lower: LowerTrees) -> Self {
+        Self { lower, in_parts: false }
+    }
 }
 
 /// One rank's schedule over nested subgroups.

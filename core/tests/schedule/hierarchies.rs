@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported,
-    choose,
+    Algorithm, Composition, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation,
+    Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -96,21 +96,39 @@ fn draw(random: &mut Random, size: usize) -> Levels {
     Levels((0..groupings).rev().map(|i| groups.iter().map(|groups| groups[i]).collect()).collect())
 }
 
+/// Whether a call's blocks can go down the levels in parts.
+fn has_parts(call: &Spec) -> bool {
+    match call.collective {
+        CollectiveKind::Allgather => true,
+        CollectiveKind::Broadcast => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
+        _ => false,
+    }
+}
+
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
+    for in_parts in [false, true] {
+        if !in_parts || has_parts(&call) {
+            check_composition(levels, call, Composition { in_parts, ..lower.into() }, seed)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_composition(levels: &Levels, call: Spec, composition: Composition, seed: u64) -> Result<(), Unsupported> {
     let mut table = Vec::new();
     let groups = levels.hierarchy_in(&mut table);
-    check_group(levels, &Group::nested(call, lower, groups, |_| false)?, lower, seed);
+    check_group(levels, &Group::nested(call, composition, groups, |_| false)?, composition, seed);
     if call.can_have_group_steps() {
         // All groups, or two of three.
         let Levels(groupings) = levels;
         let has_steps =
             |rank: u32| !seed.is_multiple_of(2) || !(u64::from(groupings[0][rank as usize]) + seed).is_multiple_of(3);
-        check_group(levels, &Group::nested(call, lower, groups, has_steps)?, lower, seed);
+        check_group(levels, &Group::nested(call, composition, groups, has_steps)?, composition, seed);
     }
     Ok(())
 }
 
-fn check_group(levels: &Levels, group: &Group, lower: LowerTrees, seed: u64) {
+fn check_group(levels: &Levels, group: &Group, lower: Composition, seed: u64) {
     let call = group.call;
     verify(group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
     for (extent, steps) in group.extents.iter().zip(&group.steps) {

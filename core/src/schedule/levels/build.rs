@@ -1,7 +1,8 @@
 //! Composition of the stages of each collective.
 
+use super::arrivals::Arrivals;
 use super::stage::{Part, Placement, Stage, Unit, View};
-use super::{HierarchicalPlan, LowerTrees, root_of};
+use super::{Composition, HierarchicalPlan, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
 use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
@@ -25,8 +26,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// are not contiguous, and the operation does not commute or the collective is a scan;
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
-    pub fn new(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, lower, hierarchy, false)
+    pub fn new(spec: Spec, composition: impl Into<Composition>, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
+        Self::build(spec, composition.into(), hierarchy, false)
     }
 
     /// As [`new`](Self::new); the ranks of this rank's innermost group use other means than messages among themselves,
@@ -34,13 +35,17 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     ///
     /// # Errors
     /// As of [`new`](Self::new).
-    pub fn with_group_steps(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, lower, hierarchy, spec.can_have_group_steps())
+    pub fn with_group_steps(
+        spec: Spec,
+        composition: impl Into<Composition>,
+        hierarchy: Hierarchy<T>,
+    ) -> Result<Self, Unsupported> {
+        Self::build(spec, composition.into(), hierarchy, spec.can_have_group_steps())
     }
 
     fn build(
         spec: Spec,
-        lower: LowerTrees,
+        Composition { lower, in_parts }: Composition,
         hierarchy: Hierarchy<T>,
         allows_group_steps: bool,
     ) -> Result<Self, Unsupported> {
@@ -49,7 +54,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             None => None,
             Some(root) => Some((root, hierarchy.locate(root).ok_or(Unsupported::Rank)?)),
         };
-        let place = Placement { hierarchy, root, own };
+        let place = Placement { hierarchy, root, own, arrivals: None };
         check_composed(&spec, lower, place.hierarchy.is_contiguous())?;
         let parts = [const { None }; super::PARTS];
         let mut plan = Self { spec, place, allows_group_steps, parts, blocks: 1, scratch: 0, steps: 0, last: None };
@@ -63,6 +68,9 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             | CollectiveKind::Alltoall => spec.size,
             _ => Plan::new(top)?.blocks(),
         };
+        if in_parts {
+            plan.place.arrivals = plan.arrivals(top)?;
+        }
         match spec.collective {
             CollectiveKind::Barrier => plan.barrier(lower)?,
             CollectiveKind::Broadcast => plan.broadcast(lower)?,
@@ -76,6 +84,22 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             CollectiveKind::Scan | CollectiveKind::Exscan => plan.scan(lower)?,
         }
         Ok(plan)
+    }
+
+    /// The parts in which the blocks of the last level arrive at this rank's leader, if there are several.
+    fn arrivals(&self, top: Spec) -> Result<Option<Arrivals>, Unsupported> {
+        let (plan, unit, skipped) = match (top.collective, top.algorithm) {
+            (CollectiveKind::Allgather, _) if self.place.hierarchy.is_contiguous() => {
+                (Plan::new(Spec { in_place: true, ..top })?, Unit::Member, 0)
+            }
+            (CollectiveKind::Broadcast, Algorithm::Bruck | Algorithm::Ring) => {
+                (Plan::new(top)?, Unit::Blocks(1), u32::from(top.rank != top.root))
+            }
+            _ => return Ok(None),
+        };
+        let all = view(OUTPUT, unit);
+        let leader = Stage { plan, subgroup: self.place.hierarchy.top(), input: all, output: all, scratch: all };
+        Ok((top.size > 1).then(|| Arrivals::new(leader, skipped)))
     }
 
     fn barrier(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
@@ -306,7 +330,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 continue;
             }
             let plan = Plan::new(self.spec_in(subgroup, CollectiveKind::Broadcast, lower))?;
-            self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
+            if self.place.arrivals.is_some() {
+                let all = view(OUTPUT, Unit::Blocks(1));
+                self.push(Part::InParts(Stage { plan, subgroup, input: all, output: all, scratch: all }));
+            } else {
+                self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
+            }
         }
         Ok(())
     }
@@ -389,7 +418,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     /// This rank's subgroup of this level, if it is the leader of all below.
     fn member_of(&self, level: u32) -> Option<Subgroup> {
-        let Placement { hierarchy, root, own } = &self.place;
+        let Placement { hierarchy, root, own, .. } = &self.place;
         let subgroup = hierarchy.subgroup(level, own);
         (hierarchy.member(subgroup, hierarchy.number(subgroup, own), *root) == self.spec.rank).then_some(subgroup)
     }
@@ -494,8 +523,8 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
         return Err(Unsupported::TooLong);
     }
     // The subgroups of a rank have few more members than there are ranks. The stages up and down have at most eight
-    // steps per member, plus those of a tree; a sort has one per rank.
-    let steps = spec.size.wrapping_mul(64).wrapping_add(2048);
+    // steps per member, plus those of a tree; a sort has one per rank. In parts it is a tree for each leader.
+    let steps = spec.size.wrapping_mul(256).wrapping_add(2048);
     if steps.checked_mul(spec.segments).is_none() {
         return Err(Unsupported::TooLong);
     }

@@ -2,7 +2,7 @@
 
 use super::HierarchicalPlan;
 use super::build::{INPUT, OUTPUT, Place};
-use super::stage::{GroupPart, Part};
+use super::stage::{GroupPart, Moves, Part};
 use crate::collective::CollectiveKind;
 use crate::schedule::hierarchy::Subgroup;
 use crate::schedule::{BlockSpan, Blocks, GroupStep, Spec};
@@ -42,6 +42,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (blocks, count) = self.vectors();
         let data = Some((OUTPUT, blocks));
         let (from, into) = if self.leads(subgroup) { (data, None) } else { (None, data) };
+        if let Some(arrivals) = self.place.arrivals {
+            let (kind, parts) = (CollectiveKind::Broadcast, arrivals.parts());
+            return self.push_moving(subgroup, kind, from, into, (parts, Moves::Arrivals));
+        }
         self.push_group(subgroup, CollectiveKind::Broadcast, from, into, count)
     }
 
@@ -104,6 +108,17 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         into: Option<(Place, u32)>,
         count: u32,
     ) -> bool {
+        self.push_moving(subgroup, collective, from, into, (count, Moves::Blocks))
+    }
+
+    fn push_moving(
+        &mut self,
+        subgroup: Subgroup,
+        collective: CollectiveKind,
+        from: Option<(Place, u32)>,
+        into: Option<(Place, u32)>,
+        (count, moves): (u32, Moves),
+    ) -> bool {
         let groups = &self.place.hierarchy;
         let members = groups.members(subgroup);
         if !self.allows_group_steps || subgroup.level != 0 {
@@ -127,7 +142,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         if members < 2 {
             return false;
         }
-        self.push(Part::Group(GroupPart { step, count }));
+        self.push(Part::Group(GroupPart { step, count, moves }));
         true
     }
 }

@@ -1,15 +1,18 @@
 //! One stage: the schedule of a basic collective in a subgroup, with its ranks and blocks translated.
 
+use super::arrivals::Arrivals;
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::radix::{quotient, remainder};
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation};
 
-/// The groups, and the place of the root and of this rank.
+/// The groups, the place of the root and of this rank, and how its leader's blocks arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Placement<T> {
     pub(super) hierarchy: Hierarchy<T>,
     pub(super) root: Option<(Rank, Location)>,
     pub(super) own: Location,
+    /// If they go down the levels in parts.
+    pub(super) arrivals: Option<Arrivals>,
 }
 
 /// The blocks that one block of the subgroup's schedule stands for.
@@ -48,20 +51,31 @@ pub(super) struct Stage {
     pub(super) scratch: View,
 }
 
-/// Collectives of this rank's innermost group by other means than messages: one per block, or one for all blocks.
+/// What each of several collectives moves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Moves {
+    /// The blocks after those of the one before.
+    Blocks,
+    /// A part of [`Arrivals`].
+    Arrivals,
+}
+
+/// Collectives of this rank's innermost group by other means than messages: one per block or part, or one for all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct GroupPart {
     /// The first one.
     pub(super) step: GroupStep,
-    /// Their number. Each moves the block after that of the one before.
+    /// Their number.
     pub(super) count: u32,
+    pub(super) moves: Moves,
 }
 
 impl GroupPart {
-    fn step(&self, i: u32, segment: u32) -> Step {
-        let at = |span: BlockSpan| match span.blocks.is_empty() {
-            true => span,
-            false => BlockSpan { blocks: span.blocks.shifted(i), ..span },
+    fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Step {
+        let at = |span: BlockSpan| match (span.blocks.is_empty(), self.moves) {
+            (true, _) => span,
+            (false, Moves::Blocks) => BlockSpan { blocks: span.blocks.shifted(i), ..span },
+            (false, Moves::Arrivals) => BlockSpan { blocks: place.arrived(i), ..span },
         };
         let step = GroupStep { from: at(self.step.from), into: at(self.step.into), ..self.step };
         Step { operation: StepOperation::Group(step.placed(segment)), dependencies: 0 }
@@ -73,6 +87,8 @@ impl GroupPart {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     Stage(Stage),
+    /// The stage once for each part of [`Arrivals`].
+    InParts(Stage),
     Group(GroupPart),
     /// Copies one block.
     Copy {
@@ -100,6 +116,7 @@ impl Part {
     pub(super) fn len<T: AsRef<[u32]>>(&self, place: &Placement<T>) -> u32 {
         match self {
             Self::Stage(stage) => stage.plan.steps(),
+            Self::InParts(stage) => stage.plan.steps().wrapping_mul(place.arrivals()),
             Self::Group(part) => part.count,
             Self::Copy { .. } | Self::Prepend { .. } => 1,
             Self::Sort { .. } | Self::Unsort { .. } => place.hierarchy.ranks(),
@@ -115,7 +132,8 @@ impl Part {
     pub(super) fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
         let (from, into) = match *self {
             Self::Stage(ref stage) => return stage.step(place, i, segment),
-            Self::Group(ref part) => return Some(part.step(i, segment)),
+            Self::InParts(ref stage) => return stage.step_of_part(place, i, segment),
+            Self::Group(ref part) => return Some(part.step(place, i, segment)),
             Self::Copy { from, into } | Self::Prepend { before: from, operand: into } => ((from, 0), (into, 0)),
             Self::Sort { from, into } => ((from, place.hierarchy.rank_at(i).0), (into, i)),
             Self::Unsort { from, into } => ((from, i), (into, place.hierarchy.rank_at(i).0)),
@@ -135,14 +153,46 @@ impl Part {
     }
 }
 
+impl<T: AsRef<[u32]>> Placement<T> {
+    /// The number of parts that go down the levels.
+    fn arrivals(&self) -> u32 {
+        self.arrivals.map_or(0, |arrivals| arrivals.parts())
+    }
+
+    /// The blocks of a part.
+    fn arrived(&self, part: u32) -> Blocks {
+        self.arrivals.and_then(|arrivals| arrivals.blocks(self, part)).unwrap_or(Blocks::NONE)
+    }
+}
+
 impl Stage {
     fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
+        self.translate(place, i, segment, |blocks| BlockSpan { segment, ..self.span(place, blocks) })
+    }
+
+    /// Step `i` where the stage is executed once for each part: all its steps of one part before those of the next one.
+    fn step_of_part<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
+        let each = self.plan.steps();
+        let part = quotient(i, each);
+        let blocks = place.arrived(part);
+        let turn = segment.wrapping_mul(place.arrivals()).wrapping_add(part);
+        let span = |_| BlockSpan { buffer: self.output.buffer, blocks, segment };
+        self.translate(place, remainder(i, each), turn, span)
+    }
+
+    /// A step of the plan with its ranks translated, in the `turn`th execution of the plan.
+    fn translate<T: AsRef<[u32]>>(
+        &self,
+        place: &Placement<T>,
+        i: u32,
+        turn: u32,
+        span: impl Fn(BlockSpan) -> BlockSpan,
+    ) -> Option<Step> {
         let Step { operation, dependencies } = self.plan.step(i)?;
         let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
-        let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
         // Two ranks are members of one subgroup at most, whose trees up and down have the same root, and whose scan
         // sends to higher numbers: one of them sends to the other in one stage only.
-        let unique = |key: u32| segment.wrapping_mul(self.plan.keys).wrapping_add(key);
+        let unique = |key: u32| turn.wrapping_mul(self.plan.keys).wrapping_add(key);
         let operation = match operation {
             StepOperation::Send { to, port, key, from } => {
                 StepOperation::Send { to: rank(to), port, key: unique(key), from: span(from) }
@@ -171,7 +221,7 @@ impl Stage {
 
     /// Blocks of the subgroup's schedule as blocks of the whole collective. Sets of more than two runs need blocks of
     /// one unit; columns are those of adjacent blocks.
-    fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
+    pub(super) fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
         let at = |block: u32| self.first(place, view, block);
         let range = |(first, run): (u32, u32)| (at(first), at(first.wrapping_add(run)).wrapping_sub(at(first)));
         if let (Unit::Blocks(each), 2.., Blocks::UNWRAPPED) = (view.unit, blocks.count, blocks.modulus) {
