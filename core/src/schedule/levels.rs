@@ -13,6 +13,8 @@
 //! The blocks of an allgather go down the levels in [parts](Composition::in_parts), each as soon as it has arrived at the
 //! leader (Mamidala 2008, §6.2); so do those of a broadcast that ends with an allgather.
 //!
+//! With [several leaders](Leaders::All) each rank of a group takes a part of the vector to the other groups.
+//!
 //! Where the ranks of an innermost group have other means than messages, such as shared memory, its stages are
 //! [`GroupStep`](super::GroupStep)s instead: the schedules of the other groups do not change.
 //!
@@ -23,6 +25,7 @@ mod arrivals;
 mod build;
 mod conflict;
 mod grouped;
+mod parallel;
 mod scan;
 mod stage;
 
@@ -54,12 +57,24 @@ pub struct Composition {
     /// block, then the blocks of each message in the order in which it receives them. Else all blocks go down at once.
     /// Not if leaders sort blocks.
     pub in_parts: bool,
+    /// The leaders of each group of the last level.
+    pub leaders: Leaders,
+}
+
+/// The ranks of a group that take part between the groups of the last level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Leaders {
+    /// One rank leads each group.
+    One,
+    /// Each rank of a group leads a part of the vector, in a broadcast, reduce or allreduce over groups of one size; else
+    /// one rank leads.
+    All,
 }
 
 impl From<LowerTrees> for Composition {
-    /// Nothing in parts.
+    /// One leader, and nothing in parts.
     fn from(lower: LowerTrees) -> Self {
-        Self { lower, in_parts: false }
+        Self { lower, in_parts: false, leaders: Leaders::One }
     }
 }
 

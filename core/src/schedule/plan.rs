@@ -161,6 +161,24 @@ impl Plan {
         None
     }
 
+    /// The steps of a segment before those that collect the ranks' parts of the vector, of a broadcast, reduce or allreduce
+    /// that leaves each rank with its own block first. `None`: it does not.
+    pub(super) fn steps_before_collecting(&self) -> Option<u32> {
+        let mut before = 0_u32;
+        for kind in self.phases.iter().flatten() {
+            let collects = match kind {
+                PhaseKind::Up(_) | PhaseKind::RingAllgather(_) | PhaseKind::BruckAllgather(_) => true,
+                PhaseKind::Exchange(exchange) => exchange.collects(),
+                _ => false,
+            };
+            if collects {
+                return Some(before).filter(|_| self.blocks == self.spec.size);
+            }
+            before = before.wrapping_add(kind.phase().len());
+        }
+        None
+    }
+
     /// The messages that it receives for a segment.
     pub(super) fn receives(&self) -> u32 {
         self.phases.iter().flatten().fold(0, |sum, kind| sum.wrapping_add(kind.phase().receives()))

@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, Composition, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation,
-    Unsupported, choose,
+    Algorithm, BlockSpan, Composition, HierarchicalPlan, Hierarchy, Leaders, LinkModel, LowerTrees, Schedule, Spec,
+    Step, StepOperation, Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -105,11 +105,29 @@ fn has_parts(call: &Spec) -> bool {
     }
 }
 
+/// Whether every rank of a group can lead a part.
+fn has_leaders(call: &Spec) -> bool {
+    matches!(call.collective, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce)
+}
+
+/// Draws several groups of one size, with smaller groups in them or not: adjacent ranks or any.
+fn draw_of_one_size(random: &mut Random) -> Levels {
+    let (each, groups) = (2 + random.below(7), 2 + random.below(3));
+    let mut outer: Vec<u32> = (0..groups as u32).flat_map(|group| vec![group; each]).collect();
+    if random.below(2) == 0 {
+        (1..outer.len()).rev().for_each(|last| outer.swap(last, random.below(last + 1)));
+    }
+    let inner = outer.iter().map(|group| group * 2 + random.below(2) as u32).collect();
+    if random.below(2) == 0 { Levels(vec![inner, outer]) } else { Levels::two(outer) }
+}
+
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
-    for in_parts in [false, true] {
-        if !in_parts || has_parts(&call) {
-            check_composition(levels, call, Composition { in_parts, ..lower.into() }, seed)?;
-        }
+    check_composition(levels, call, lower.into(), seed)?;
+    if has_parts(&call) {
+        check_composition(levels, call, Composition { in_parts: true, ..lower.into() }, seed)?;
+    }
+    if has_leaders(&call) && levels.hierarchy().ranks_of_each_group().is_some() {
+        check_composition(levels, call, Composition { leaders: Leaders::All, ..lower.into() }, seed)?;
     }
     Ok(())
 }
@@ -198,6 +216,36 @@ fn drawn(hierarchies: u64, part: u64) {
     }
     println!("seed {seed}, part {part}: {hierarchies} hierarchies, {checked} schedules over subgroups");
     assert!(checked as u64 > 10 * hierarchies);
+}
+
+/// Every rank of each group leads a part, over 125 drawn hierarchies of groups of one size.
+#[test]
+fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean() {
+    let seed = std::env::var("UNISONO_TEST_SEED").map_or(33, |seed| seed.parse().expect("a number"));
+    let mut checked = 0;
+    for number in 0..125 {
+        let seed = (seed * 31 + 4) * 1_000_003 + number;
+        let mut random = Random::new(seed);
+        let levels = draw_of_one_size(&mut random);
+        for (kind, algorithm) in kinds() {
+            let ports = 1 + random.below(3) as u8;
+            let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
+            let call = Spec {
+                root: Rank(random.below(levels.size() as usize) as u32),
+                order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
+                in_place: random.below(2) == 0,
+                segments: 1 + random.below(2) as u32,
+                ..Spec::new(kind, algorithm, levels.size(), ports)
+            };
+            let call = if orders(kind).contains(&call.order) { call } else { Spec { order: Order::Any, ..call } };
+            let composition = Composition { leaders: Leaders::All, ..lower.into() };
+            if has_leaders(&call) {
+                checked += u32::from(check_composition(&levels, call, composition, seed).is_ok());
+            }
+        }
+    }
+    println!("seed {seed}: {checked} schedules with all ranks as leaders");
+    assert!(checked > 500);
 }
 
 /// All of 1 to 24 ranks in turn.
@@ -292,6 +340,79 @@ fn messages_between_groups_are_those_of_the_leaders() {
         assert_eq!(crossing(collective, Algorithm::Dissemination), [(0, 3), (0, 6), (3, 6), (3, 9), (6, 9)]);
         assert_eq!(crossing(collective, Algorithm::Ring), [(0, 3), (3, 6), (6, 9)]);
     }
+}
+
+/// With all ranks as leaders the i-th ranks of the groups exchange the i-th part of the vector, which has as many blocks as
+/// there are ranks in a group.
+#[test]
+fn all_leaders_send_their_parts_between_groups() {
+    let levels = Levels::two((0..12).map(|rank| rank / 4).collect());
+    let composition = Composition { leaders: Leaders::All, ..LOWER.into() };
+    for (collective, algorithm, order, blocks) in [
+        (CollectiveKind::Allreduce, Algorithm::Knomial, Order::Rank, 4),
+        (CollectiveKind::Allreduce, Algorithm::Ring, Order::Any, 12),
+        (CollectiveKind::Reduce, Algorithm::Knomial, Order::Any, 4),
+        (CollectiveKind::Broadcast, Algorithm::Knomial, Order::Any, 4),
+    ] {
+        let call = Spec { order, root: Rank(5), ..Spec::new(collective, algorithm, 12, 1) };
+        let mut sent = vec![0; 12];
+        for rank in (0..12).map(Rank) {
+            let plan =
+                HierarchicalPlan::new(Spec { rank, ..call }, composition, levels.hierarchy()).expect("a schedule");
+            assert_eq!(plan.blocks(), blocks, "{collective:?}");
+            for i in 0..plan.steps() {
+                if let StepOperation::Send { to, from, .. } = plan.step(i).expect("a step").operation
+                    && to.0 / 4 != rank.0 / 4
+                {
+                    assert_eq!(to.0 % 4, rank.0 % 4, "the ranks with the same number in their groups");
+                    sent[rank.0 as usize] += from.blocks.len();
+                }
+            }
+        }
+        let leaves: Vec<u32> = sent.chunks(4).map(|group| group.iter().sum::<u32>()).collect();
+        assert!(sent.chunks(4).all(|group| group.iter().all(|blocks| *blocks == group[0])), "{collective:?}: {sent:?}");
+        // As much as one leader of each group sends: the tree's inner leaders and the root twice, a ring its share.
+        let whole = |leaders: [u32; 3]| leaders.map(|vectors| vectors * blocks).to_vec();
+        match (collective, algorithm) {
+            (CollectiveKind::Allreduce, Algorithm::Ring) => assert_eq!(leaves, [16; 3]),
+            (CollectiveKind::Allreduce, _) => assert_eq!(leaves, whole([2, 1, 1])),
+            (CollectiveKind::Broadcast, _) => assert_eq!(leaves, whole([0, 2, 0])),
+            _ => assert_eq!(leaves, whole([1, 0, 1])),
+        }
+    }
+}
+
+/// In parts, a leader sends its group's blocks down at once, and those of each message as soon as it has arrived; the others
+/// of the group know the parts.
+#[test]
+fn parts_of_an_allgather_go_down_as_they_arrive() {
+    let levels = Levels::two((0..8).map(|rank| rank / 2).collect());
+    let composition = Composition { in_parts: true, ..LOWER.into() };
+    let steps = |rank: u32| {
+        let call = Spec { rank: Rank(rank), ..Spec::new(CollectiveKind::Allgather, Algorithm::Doubling, 8, 1) };
+        let plan = HierarchicalPlan::new(call, composition, levels.hierarchy()).expect("a schedule");
+        (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect::<Vec<_>>()
+    };
+    let range = |span: BlockSpan| span.blocks.runs().collect::<Vec<_>>();
+    let leader = steps(2);
+    let mut down = Vec::new();
+    for (i, step) in leader.iter().enumerate() {
+        let StepOperation::Send { to: Rank(3), from, .. } = step.operation else { continue };
+        let before = (0..i).filter(|earlier| step.dependencies >> (i - 1 - earlier) & 1 != 0);
+        let awaited: Vec<u32> = before
+            .filter_map(|earlier| match leader[earlier].operation {
+                StepOperation::Receive { of, .. } => Some(of.0),
+                _ => None,
+            })
+            .collect();
+        down.push((range(from), awaited));
+    }
+    assert_eq!(down, [(vec![(2, 2)], vec![3]), (vec![(0, 2)], vec![0]), (vec![(4, 4)], vec![6])]);
+    let received = steps(3).into_iter().filter_map(|step| match step.operation {
+        StepOperation::Receive { of: Rank(2), into, .. } => Some(range(into)),
+        _ => None,
+    });
+    assert_eq!(received.collect::<Vec<_>>(), [[(2, 2)], [(0, 2)], [(4, 4)]]);
 }
 
 /// If blocks cost nothing, a scan takes the rounds of the reduces up its levels, of the leaders' scan, and of the scans

@@ -79,6 +79,11 @@ impl Exchange {
         self.groups.radix
     }
 
+    /// Whether it collects parts.
+    pub(in crate::schedule) const fn collects(&self) -> bool {
+        matches!(self.what, ExchangeData::Parts(_))
+    }
+
     const fn folds(&self) -> bool {
         matches!(self.what, ExchangeData::Whole(_) | ExchangeData::Halves(..))
     }

@@ -2,7 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::stage::{Part, Placement, Stage, Unit, View};
-use super::{Composition, HierarchicalPlan, LowerTrees, root_of};
+use super::{Composition, HierarchicalPlan, Leaders, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
 use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
@@ -45,7 +45,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     fn build(
         spec: Spec,
-        Composition { lower, in_parts }: Composition,
+        Composition { lower, in_parts, leaders }: Composition,
         hierarchy: Hierarchy<T>,
         allows_group_steps: bool,
     ) -> Result<Self, Unsupported> {
@@ -68,6 +68,11 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             | CollectiveKind::Alltoall => spec.size,
             _ => Plan::new(top)?.blocks(),
         };
+        if leaders == Leaders::All
+            && let Some(parallel) = plan.parallel(lower)
+        {
+            return plan.with_all_leaders(parallel, top).map(|()| plan);
+        }
         if in_parts {
             plan.place.arrivals = plan.arrivals(top)?;
         }
@@ -98,7 +103,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             _ => return Ok(None),
         };
         let all = view(OUTPUT, unit);
-        let leader = Stage { plan, subgroup: self.place.hierarchy.top(), input: all, output: all, scratch: all };
+        let leader = Stage::new(plan, self.place.hierarchy.top(), [all, all, all]);
         Ok((top.size > 1).then(|| Arrivals::new(leader, skipped)))
     }
 
@@ -170,13 +175,11 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (result, free) = self.reserve(free, size);
         if let Some(top) = self.top_group() {
             let plan = Plan::new(self.spec_in(top, CollectiveKind::ReduceScatter, lower))?;
-            self.push(Part::Stage(Stage {
+            self.push(Part::Stage(Stage::new(
                 plan,
-                subgroup: top,
-                input: view(sorted, Unit::Member),
-                output: view(result, Unit::Own),
-                scratch: view((BlockBuffer::Scratch, free), Unit::Member),
-            }));
+                top,
+                [view(sorted, Unit::Member), view(result, Unit::Own), view((BlockBuffer::Scratch, free), Unit::Member)],
+            )));
         }
         let in_place = self.spec.in_place;
         if in_place {
@@ -194,7 +197,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         if let Some(top) = self.top_group() {
             let plan = self.rooted(lower, |tree, load| PhaseKind::Up(Up { tree, load }))?;
             let (input, output) = (view(held, Unit::Own), view(held, Unit::Member));
-            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, top, [input, output, output])));
         }
         if self.spec.rank == self.spec.root && !direct {
             self.push(Part::Unsort { from: held, into: OUTPUT });
@@ -214,7 +217,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let by_member = view(held, Unit::Member);
             // A tree holds all blocks in its output; without one the root sends from its input.
             let output = if self.spec.algorithm == Algorithm::Knomial { by_member } else { view(held, Unit::Own) };
-            self.push(Part::Stage(Stage { plan, subgroup: top, input: by_member, output, scratch: by_member }));
+            self.push(Part::Stage(Stage::new(plan, top, [by_member, output, by_member])));
         }
         self.scatter_down(held, is_root && self.spec.in_place, lower)
     }
@@ -227,13 +230,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let spec = self.spec_in(top, CollectiveKind::Allgather, lower);
             let plan = Plan::new(Spec { in_place: true, ..spec })?;
             let by_member = view(held, Unit::Member);
-            self.push(Part::Stage(Stage {
-                plan,
-                subgroup: top,
-                input: by_member,
-                output: by_member,
-                scratch: by_member,
-            }));
+            self.push(Part::Stage(Stage::new(plan, top, [by_member, by_member, by_member])));
             if !direct {
                 self.push(Part::Unsort { from: held, into: OUTPUT });
             }
@@ -265,13 +262,13 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             };
             let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
             let output = view(rows, Unit::Rows(size));
-            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, output])));
         }
         if let Some(top) = self.top_group() {
             let plan = Plan::new(self.spec_in(top, CollectiveKind::Alltoall, lower))?;
             let input = view(rows, Unit::Columns { rows: led, width: size });
             let output = view(columns, Unit::Rows(led));
-            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, top, [input, output, output])));
         }
         for subgroup in self.lower_groups().rev() {
             let spec = self.spec_in(subgroup, CollectiveKind::Scatter, lower);
@@ -282,7 +279,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             };
             let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
             let input = view(columns, Unit::Columns { rows: size, width: led });
-            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, output])));
         }
         if received != OUTPUT {
             self.push(Part::Unsort { from: received, into: OUTPUT });
@@ -332,7 +329,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let plan = Plan::new(self.spec_in(subgroup, CollectiveKind::Broadcast, lower))?;
             if self.place.arrivals.is_some() {
                 let all = view(OUTPUT, Unit::Blocks(1));
-                self.push(Part::InParts(Stage { plan, subgroup, input: all, output: all, scratch: all }));
+                self.push(Part::InParts(Stage::new(plan, subgroup, [all, all, all])));
             } else {
                 self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
             }
@@ -356,7 +353,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, input, output: all, scratch: all }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, all, all])));
         }
         Ok(())
     }
@@ -378,7 +375,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Down(Down { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, input: all, output, scratch: all }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [all, output, all])));
         }
         Ok(())
     }
@@ -459,7 +456,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let unit = Unit::Blocks(quotient(self.blocks, plan.blocks()));
         let scratch = view((BlockBuffer::Scratch, free), unit);
         let (input, output) = (view(input, unit), view(output, unit));
-        self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch }));
+        self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, scratch])));
     }
 
     /// A place for `blocks` blocks of scratch from `free` on, if this rank leads a group, and the first block after it.
@@ -472,10 +469,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     pub(super) fn push(&mut self, part: Part) {
         self.steps = self.steps.wrapping_add(part.len(&self.place));
         if let Part::Stage(stage) = &part {
-            let used = stage.plan.scratch_blocks();
-            if used != 0 {
-                self.scratch = self.scratch.max(stage.first(&self.place, &stage.scratch, used));
-            }
+            self.scratch = self.scratch.max(stage.scratch_end(&self.place));
         }
         if let Some(free) = self.parts.iter_mut().find(|part| part.is_none()) {
             *free = Some(part);
@@ -483,7 +477,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 }
 
-const fn view((buffer, offset): Place, unit: Unit) -> View {
+pub(super) const fn view((buffer, offset): Place, unit: Unit) -> View {
     View { buffer, offset, unit }
 }
 
