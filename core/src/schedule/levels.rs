@@ -35,6 +35,8 @@ use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOper
 use crate::collective::CollectiveKind;
 use stage::{Part, Placement};
 
+pub(super) use parallel::algorithm_of_parts;
+
 /// The most parts, those of a scan: a copy, and for each grouping a stage up, one operation and a stage down, and one stage
 /// of the leaders.
 const PARTS: usize = 3 * GROUPINGS + 2;

@@ -24,7 +24,11 @@ pub(super) struct Parallel {
 
 /// The algorithm in a group of `size` ranks by which each rank has its own part for a while. `None`: the collective has
 /// none.
-pub(in crate::schedule) fn algorithm(collective: CollectiveKind, lower: LowerTrees, size: u32) -> Option<Algorithm> {
+pub(in crate::schedule) fn algorithm_of_parts(
+    collective: CollectiveKind,
+    lower: LowerTrees,
+    size: u32,
+) -> Option<Algorithm> {
     let base = u32::from(lower.ports).wrapping_add(1);
     let is_power = size == base.saturating_pow(size.checked_ilog(base).unwrap_or(0));
     match collective {
@@ -41,7 +45,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let size = self.place.hierarchy.ranks_of_each_group()?;
         let (own, is_root) = (self.place.own.position(), self.spec.rank == self.spec.root);
         let spec = Spec {
-            algorithm: algorithm(self.spec.collective, lower, size)?,
+            algorithm: algorithm_of_parts(self.spec.collective, lower, size)?,
             rank: Rank(remainder(own, size)),
             size,
             root: Rank(self.root_position().map_or(0, |root| remainder(root, size))),
