@@ -72,7 +72,7 @@ pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
 pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
-pub use levels::{Composition, HierarchicalPlan, Leaders, LowerTrees};
+pub use levels::{HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
 pub use spec::{Spec, Unsupported};

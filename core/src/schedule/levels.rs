@@ -10,7 +10,7 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
-//! The blocks of an allgather go down the levels in [parts](Composition::in_parts), each as soon as it has arrived at the
+//! The blocks of an allgather go down the levels in [parts](HierarchyOptions::in_parts), each as soon as it has arrived at the
 //! leader (Mamidala 2008, §6.2); so do those of a broadcast that ends with an allgather.
 //!
 //! With [several leaders](Leaders::All) each rank of a group takes a part of the vector to the other groups.
@@ -52,7 +52,7 @@ pub struct LowerTrees {
 
 /// How a schedule over subgroups is composed; equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Composition {
+pub struct HierarchyOptions {
     /// The trees of the levels below the last one.
     pub lower: LowerTrees,
     /// Whether the leaders' allgather, also the one that ends a broadcast, goes down the levels in parts: the leader's own
@@ -73,7 +73,7 @@ pub enum Leaders {
     All,
 }
 
-impl From<LowerTrees> for Composition {
+impl From<LowerTrees> for HierarchyOptions {
     /// One leader, and nothing in parts.
     fn from(lower: LowerTrees) -> Self {
         Self { lower, in_parts: false, leaders: Leaders::One }

@@ -3,7 +3,7 @@
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_core::schedule::{
-    Algorithm, Composition, Executor, HierarchicalPlan, Hierarchy, Plan, Schedule, Spec, Step, Unsupported,
+    Algorithm, Executor, HierarchicalPlan, Hierarchy, HierarchyOptions, Plan, Schedule, Spec, Step, Unsupported,
 };
 
 /// What a rank's schedule needs of its memory.
@@ -68,16 +68,16 @@ impl Group {
     /// Schedules over subgroups; `has_group_steps` says of each rank whether its innermost group has steps of its own.
     pub(crate) fn nested(
         call: Spec,
-        composition: impl Into<Composition>,
+        options: impl Into<HierarchyOptions>,
         groups: Hierarchy<&[u32]>,
         has_group_steps: impl Fn(u32) -> bool,
     ) -> Result<Self, Unsupported> {
-        let composition = composition.into();
+        let options = options.into();
         let new = |rank: u32, varying| {
             let spec = Spec { rank: Rank(rank), varying, ..call };
             match has_group_steps(rank) {
-                true => HierarchicalPlan::with_group_steps(spec, composition, groups),
-                false => HierarchicalPlan::new(spec, composition, groups),
+                true => HierarchicalPlan::with_group_steps(spec, options, groups),
+                false => HierarchicalPlan::new(spec, options, groups),
             }
         };
         let plans: Vec<_> = (0..call.size).map(|rank| new(rank, call.varying)).collect();

@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, BlockSpan, Composition, HierarchicalPlan, Hierarchy, Leaders, LinkModel, LowerTrees, Schedule, Spec,
-    Step, StepOperation, Unsupported, choose,
+    Algorithm, BlockSpan, HierarchicalPlan, Hierarchy, HierarchyOptions, Leaders, LinkModel, LowerTrees, Schedule,
+    Spec, Step, StepOperation, Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -122,31 +122,31 @@ fn draw_of_one_size(random: &mut Random) -> Levels {
 }
 
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
-    check_composition(levels, call, lower.into(), seed)?;
+    check_options(levels, call, lower.into(), seed)?;
     if has_parts(&call) {
-        check_composition(levels, call, Composition { in_parts: true, ..lower.into() }, seed)?;
+        check_options(levels, call, HierarchyOptions { in_parts: true, ..lower.into() }, seed)?;
     }
     if has_leaders(&call) && levels.hierarchy().ranks_of_each_group().is_some() {
-        check_composition(levels, call, Composition { leaders: Leaders::All, ..lower.into() }, seed)?;
+        check_options(levels, call, HierarchyOptions { leaders: Leaders::All, ..lower.into() }, seed)?;
     }
     Ok(())
 }
 
-fn check_composition(levels: &Levels, call: Spec, composition: Composition, seed: u64) -> Result<(), Unsupported> {
+fn check_options(levels: &Levels, call: Spec, options: HierarchyOptions, seed: u64) -> Result<(), Unsupported> {
     let mut table = Vec::new();
     let groups = levels.hierarchy_in(&mut table);
-    check_group(levels, &Group::nested(call, composition, groups, |_| false)?, composition, seed);
+    check_group(levels, &Group::nested(call, options, groups, |_| false)?, options, seed);
     if call.can_have_group_steps() {
         // All groups, or two of three.
         let Levels(groupings) = levels;
         let has_steps =
             |rank: u32| !seed.is_multiple_of(2) || !(u64::from(groupings[0][rank as usize]) + seed).is_multiple_of(3);
-        check_group(levels, &Group::nested(call, composition, groups, has_steps)?, composition, seed);
+        check_group(levels, &Group::nested(call, options, groups, has_steps)?, options, seed);
     }
     Ok(())
 }
 
-fn check_group(levels: &Levels, group: &Group, lower: Composition, seed: u64) {
+fn check_group(levels: &Levels, group: &Group, lower: HierarchyOptions, seed: u64) {
     let call = group.call;
     verify(group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
     for (extent, steps) in group.extents.iter().zip(&group.steps) {
@@ -238,9 +238,9 @@ fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean(
                 ..Spec::new(kind, algorithm, levels.size(), ports)
             };
             let call = if orders(kind).contains(&call.order) { call } else { Spec { order: Order::Any, ..call } };
-            let composition = Composition { leaders: Leaders::All, ..lower.into() };
+            let options = HierarchyOptions { leaders: Leaders::All, ..lower.into() };
             if has_leaders(&call) {
-                checked += u32::from(check_composition(&levels, call, composition, seed).is_ok());
+                checked += u32::from(check_options(&levels, call, options, seed).is_ok());
             }
         }
     }
@@ -347,7 +347,7 @@ fn messages_between_groups_are_those_of_the_leaders() {
 #[test]
 fn all_leaders_send_their_parts_between_groups() {
     let levels = Levels::two((0..12).map(|rank| rank / 4).collect());
-    let composition = Composition { leaders: Leaders::All, ..LOWER.into() };
+    let options = HierarchyOptions { leaders: Leaders::All, ..LOWER.into() };
     for (collective, algorithm, order, blocks) in [
         (CollectiveKind::Allreduce, Algorithm::Knomial, Order::Rank, 4),
         (CollectiveKind::Allreduce, Algorithm::Ring, Order::Any, 12),
@@ -357,8 +357,7 @@ fn all_leaders_send_their_parts_between_groups() {
         let call = Spec { order, root: Rank(5), ..Spec::new(collective, algorithm, 12, 1) };
         let mut sent = vec![0; 12];
         for rank in (0..12).map(Rank) {
-            let plan =
-                HierarchicalPlan::new(Spec { rank, ..call }, composition, levels.hierarchy()).expect("a schedule");
+            let plan = HierarchicalPlan::new(Spec { rank, ..call }, options, levels.hierarchy()).expect("a schedule");
             assert_eq!(plan.blocks(), blocks, "{collective:?}");
             for i in 0..plan.steps() {
                 if let StepOperation::Send { to, from, .. } = plan.step(i).expect("a step").operation
@@ -387,10 +386,10 @@ fn all_leaders_send_their_parts_between_groups() {
 #[test]
 fn parts_of_an_allgather_go_down_as_they_arrive() {
     let levels = Levels::two((0..8).map(|rank| rank / 2).collect());
-    let composition = Composition { in_parts: true, ..LOWER.into() };
+    let options = HierarchyOptions { in_parts: true, ..LOWER.into() };
     let steps = |rank: u32| {
         let call = Spec { rank: Rank(rank), ..Spec::new(CollectiveKind::Allgather, Algorithm::Doubling, 8, 1) };
-        let plan = HierarchicalPlan::new(call, composition, levels.hierarchy()).expect("a schedule");
+        let plan = HierarchicalPlan::new(call, options, levels.hierarchy()).expect("a schedule");
         (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect::<Vec<_>>()
     };
     let range = |span: BlockSpan| span.blocks.runs().collect::<Vec<_>>();
@@ -522,18 +521,18 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
     };
     let nested = choose(&groups.leaders(&plan), groups.leaders_vary(kind), far);
     let nested_spec = nested.spec(&plan, false);
-    let over_hosts = |composition: Composition| {
-        Group::nested(nested_spec, composition, groups, |_| false).ok().map(|group| time(&group, nested.segments))
+    let over_hosts = |options: HierarchyOptions| {
+        Group::nested(nested_spec, options, groups, |_| false).ok().map(|group| time(&group, nested.segments))
     };
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
     let is_composed = groups.pays(&plan, LOWER, &NEAR, far);
     let one = over_hosts(LOWER.into())?;
-    let in_parts = has_parts(&nested_spec).then(|| Composition { in_parts: true, ..LOWER.into() });
+    let in_parts = has_parts(&nested_spec).then(|| HierarchyOptions { in_parts: true, ..LOWER.into() });
     let can_have_all = has_leaders(&nested_spec) && groups.ranks_of_each_group().is_some();
-    let all = can_have_all.then(|| Composition { leaders: Leaders::All, ..LOWER.into() });
+    let all = can_have_all.then(|| HierarchyOptions { leaders: Leaders::All, ..LOWER.into() });
     let flat = time(&flat_group, flat.segments);
-    let chosen = if is_composed { over_hosts(groups.composition(&plan, LOWER, &NEAR, far))? } else { flat };
+    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR, far))? } else { flat };
     Some(Times {
         flat,
         one,

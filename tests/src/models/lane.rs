@@ -8,7 +8,8 @@ use alloc::collections::BTreeSet;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Lane as Turns, Poll, Turn};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{
-    Algorithm, Executor, GroupStep, HierarchicalPlan, Hierarchy, LowerTrees, Schedule as _, Spec, StepOperation,
+    Algorithm, Executor, GroupStep, HierarchicalPlan, Hierarchy, HierarchyOptions, LowerTrees, Schedule as _, Spec,
+    StepOperation,
 };
 
 use crate::model_checker::Model;
@@ -28,20 +29,21 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// These collectives, in this order, with these roots. `hosts`: whose ranks have steps of their group.
+    /// These collectives, in this order, with these roots, in parts where they can be. `hosts`: whose ranks have steps of their group.
     ///
     /// # Panics
     /// There is no such schedule.
     pub fn new(calls: &[(CollectiveKind, u32, u32)], hosts: [bool; 2]) -> Self {
-        let lower = LowerTrees { radix: 2, ports: 1 };
+        let options = HierarchyOptions { in_parts: true, ..LowerTrees { radix: 2, ports: 1 }.into() };
         let hierarchy = Hierarchy::new(&[&[0, 0, 1, 1]], [0; TABLE]).expect("a table of that length");
         let plan = |&(kind, root, segments): &(CollectiveKind, u32, u32), rank: u32| {
-            let spec = Spec { segments, root: Rank(root), ..Spec::new(kind, Algorithm::Knomial, RANKS, 1) };
+            let algorithm = if kind == CollectiveKind::Allgather { Algorithm::Ring } else { Algorithm::Knomial };
+            let spec = Spec { segments, root: Rank(root), ..Spec::new(kind, algorithm, RANKS, 1) };
             let spec = Spec { rank: Rank(rank), ..spec };
             let [first, second] = hosts;
             match if rank < 2 { first } else { second } {
-                true => Plan::with_group_steps(spec, lower, hierarchy),
-                false => Plan::new(spec, lower, hierarchy),
+                true => Plan::with_group_steps(spec, options, hierarchy),
+                false => Plan::new(spec, options, hierarchy),
             }
         };
         let of = |call| (0..RANKS).map(|rank| plan(call, rank).expect("a schedule that exists")).collect();

@@ -2,7 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::stage::{Part, Placement, Stage, Unit, View};
-use super::{Composition, HierarchicalPlan, Leaders, LowerTrees, root_of};
+use super::{HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
 use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
@@ -26,8 +26,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// are not contiguous, and the operation does not commute or the collective is a scan;
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
-    pub fn new(spec: Spec, composition: impl Into<Composition>, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, composition.into(), hierarchy, false)
+    pub fn new(spec: Spec, options: impl Into<HierarchyOptions>, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
+        Self::build(spec, options.into(), hierarchy, false)
     }
 
     /// As [`new`](Self::new); the ranks of this rank's innermost group use other means than messages among themselves,
@@ -37,15 +37,15 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// As of [`new`](Self::new).
     pub fn with_group_steps(
         spec: Spec,
-        composition: impl Into<Composition>,
+        options: impl Into<HierarchyOptions>,
         hierarchy: Hierarchy<T>,
     ) -> Result<Self, Unsupported> {
-        Self::build(spec, composition.into(), hierarchy, spec.can_have_group_steps())
+        Self::build(spec, options.into(), hierarchy, spec.can_have_group_steps())
     }
 
     fn build(
         spec: Spec,
-        Composition { lower, in_parts, leaders }: Composition,
+        HierarchyOptions { lower, in_parts, leaders }: HierarchyOptions,
         hierarchy: Hierarchy<T>,
         allows_group_steps: bool,
     ) -> Result<Self, Unsupported> {

@@ -85,9 +85,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         if is_reduction || is_in_root_group {
             self.push(stage((0, before)));
         }
+        let led = if mutant!("same_part_led") { 0 } else { number };
         let part = |(buffer, first): Place| {
             let unit = Unit::Part { blocks, of: blocks.wrapping_mul(size) };
-            view((buffer, number.wrapping_mul(blocks).wrapping_add(first)), unit)
+            view((buffer, led.wrapping_mul(blocks).wrapping_add(first)), unit)
         };
         // Scratch repeats the vector from a multiple of its blocks on.
         let used = plan.scratch_blocks().div_ceil(size).wrapping_mul(self.blocks).wrapping_add(free);

@@ -5,7 +5,7 @@ use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::ids::Rank;
 use crate::schedule::hierarchy::Hierarchy;
 use crate::schedule::levels::algorithm_of_parts;
-use crate::schedule::{Algorithm, Composition, Leaders, LowerTrees};
+use crate::schedule::{Algorithm, HierarchyOptions, Leaders, LowerTrees};
 
 /// Bytes up to which the rounds of a collective count more than its bytes. A flat schedule has rounds within hosts, too,
 /// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead. Not those of
@@ -53,18 +53,18 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     ///
     /// An allgather, or a broadcast that ends with one, goes down the levels in parts if the bytes of the smallest part
     /// take at least the latency of a message within a group. All ranks of a group lead if that is faster.
-    pub fn composition(
+    pub fn options(
         &self,
         plan: &CollectiveSpec,
         lower: LowerTrees,
         intra: &LinkModel,
         inter: &LinkModel,
-    ) -> Composition {
+    ) -> HierarchyOptions {
         let one = self.time_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
         let all = self.time_of_all_leaders_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
         let moved = (self.part_bytes(plan) as u64).saturating_mul(u64::from(intra.ps_per_byte));
         let leaders = if all < one { Leaders::All } else { Leaders::One };
-        Composition { lower, in_parts: moved >= ps(intra.latency_ns), leaders }
+        HierarchyOptions { lower, in_parts: moved >= ps(intra.latency_ns), leaders }
     }
 
     /// Bytes of the smallest part in which a vector may go down the levels.
