@@ -72,7 +72,7 @@ pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
 pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
-pub use levels::{GroupLevels, HierarchicalPlan, LowerTrees};
+pub use levels::{GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees};
 pub use plan::Plan;
 pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
 pub use spec::{Spec, Unsupported};
@@ -289,6 +289,11 @@ trait Phase {
     fn rounds(&self) -> u32;
     /// Number of messages that it receives.
     fn receives(&self) -> u32;
+    /// The step of the `n`th of them.
+    fn receive(&self, n: u32) -> u32 {
+        let is_receive = |i: &u32| matches!(self.step(*i).operation, StepOperation::Receive { .. });
+        (0..self.len()).filter(is_receive).nth(n as usize).unwrap_or(0)
+    }
     /// Number of blocks in those messages.
     fn arrivals(&self) -> u32;
     /// One more than the last scratch block that it uses.

@@ -17,8 +17,8 @@ pub mod tuning;
 
 pub use acks::{AcksChoice, AcksChoiceError};
 pub use choice::{
-    ChoiceError, DeviceChoice, GroupMeans, InheritedSegment, InheritedSegmentError, Integrity, Mtu, MtuError, Progress,
-    QueuesChoice, SubgroupRule, Switch,
+    ChoiceError, DeviceChoice, GroupMeans, InheritedSegment, InheritedSegmentError, Integrity, LeaderChoice, Mtu,
+    MtuError, PartsChoice, Progress, QueuesChoice, SubgroupRule, Switch,
 };
 pub use duration::{
     AttachThreshold, BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout,
@@ -724,6 +724,20 @@ impl SettingsReader {
                     None
                 }
                 Err(reason) => Some(HierarchyError::to_string(&reason)),
+            },
+            "LEADERS" => match value.parse() {
+                Ok(choice) => {
+                    tuning.set_leaders(choice);
+                    None
+                }
+                Err(reason) => Some(ChoiceError::to_string(&reason)),
+            },
+            "PARTS" => match value.parse() {
+                Ok(choice) => {
+                    tuning.set_parts(choice);
+                    None
+                }
+                Err(reason) => Some(ChoiceError::to_string(&reason)),
             },
             "TUNING" => tuning.load_table(value).err().map(|reason| reason.to_string()),
             // Read when logging is initialized.

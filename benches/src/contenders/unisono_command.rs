@@ -66,6 +66,21 @@ pub fn on_node(binary: &Path, ranks: u32, options: &[&str], benchmark: &[&str], 
     job(launcher, binary, benchmark, "shm", [key]).map(|[figure]| figure)
 }
 
+/// As [`within_node`], on the ranks of several simulated nodes, between which messages are datagrams, with these variables.
+pub fn on_simulated_nodes(
+    binary: &Path,
+    [nodes, per_node]: [u32; 2],
+    hierarchy: &str,
+    variables: &[(&str, &str)],
+    benchmark: &[&str],
+    key: &str,
+) -> io::Result<f64> {
+    let (ranks, nodes) = ((nodes * per_node).to_string(), nodes.to_string());
+    let mut launcher = limited(binary.as_os_str());
+    launcher.args(["run", "-n", &ranks, "--nodes", &nodes, "--hierarchy", hierarchy]).envs(variables.iter().copied());
+    job(launcher, binary, benchmark, "mixed", [key]).map(|[figure]| figure)
+}
+
 /// As [`within_node`], over any device.
 pub fn among(
     binary: &Path,

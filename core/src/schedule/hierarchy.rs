@@ -241,6 +241,14 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         u16::try_from(fewest).unwrap_or(u16::MAX)
     }
 
+    /// The ranks of each group of the last level, if there are several groups, of several ranks each, and all of one size.
+    pub fn ranks_of_each_group(&self) -> Option<u32> {
+        let top = self.top();
+        let ranks = |group: u32| self.start(top, group.wrapping_add(1)).wrapping_sub(self.start(top, group));
+        let (groups, each) = (self.members(top), ranks(0));
+        (groups > 1 && each > 1 && (1..groups).all(|group| ranks(group) == each)).then_some(each)
+    }
+
     /// The most members of a subgroup, for each level below the last.
     pub(super) fn largest(&self) -> impl Iterator<Item = u32> + '_ {
         (0..)

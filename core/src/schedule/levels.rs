@@ -10,15 +10,22 @@
 //! Levels are not separated by a wait: a step depends on exactly those steps of earlier stages that access the same
 //! blocks, so that a leader forwards what it has received while other messages of that stage are under way.
 //!
+//! The blocks of an allgather go down the levels in [parts](HierarchyOptions::in_parts), each as soon as it has arrived at
+//! the leader (Mamidala 2008, §6.2); so do those of a broadcast that ends with an allgather.
+//!
+//! With [several leaders](Leaders::All) each rank of a group takes a part of the vector to the other groups.
+//!
 //! Where the members of a subgroup have other means than messages, such as shared memory, its stages are
 //! [`GroupStep`](super::GroupStep)s instead: the schedules of the other subgroups do not change.
 //!
 //! Stages move blocks in the order of *positions* ([`Hierarchy`](super::Hierarchy)), in which every subgroup's blocks are
 //! contiguous. If that is not the order of ranks, some leaders collect blocks in scratch and sort them.
 
+mod arrivals;
 mod build;
 mod conflict;
 mod grouped;
+mod parallel;
 mod scan;
 mod stage;
 
@@ -27,6 +34,8 @@ use super::radix::{quotient, remainder};
 use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOperation, dependencies};
 use crate::collective::CollectiveKind;
 use stage::{Part, Placement};
+
+pub(super) use parallel::algorithm_of_parts;
 
 /// The most parts, those of a scan: a copy, and for each grouping a stage up, one operation and a stage down, and one stage
 /// of the leaders.
@@ -39,6 +48,36 @@ pub struct LowerTrees {
     pub radix: u8,
     /// Concurrent messages of a rank.
     pub ports: u8,
+}
+
+/// How a schedule over subgroups is composed; equal on all ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HierarchyOptions {
+    /// The trees of the levels below the last one.
+    pub lower: LowerTrees,
+    /// Whether the leaders' allgather, also the one that ends a broadcast, goes down the levels in parts: the leader's own
+    /// block, then the blocks of each message in the order in which it receives them. Else all blocks go down at once.
+    /// Not if leaders sort blocks.
+    pub in_parts: bool,
+    /// The leaders of each group of the last level.
+    pub leaders: Leaders,
+}
+
+/// The ranks of a group that take part between the groups of the last level.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Leaders {
+    /// One rank leads each group.
+    One,
+    /// Each rank of a group leads a part of the vector, in a broadcast, reduce or allreduce over groups of one size; else
+    /// one rank leads.
+    All,
+}
+
+impl From<LowerTrees> for HierarchyOptions {
+    /// One leader, and nothing in parts.
+    fn from(lower: LowerTrees) -> Self {
+        Self { lower, in_parts: false, leaders: Leaders::One }
+    }
 }
 
 /// A set of levels, those at which a rank's subgroups have other means than messages.

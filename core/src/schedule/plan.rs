@@ -161,6 +161,43 @@ impl Plan {
         None
     }
 
+    /// The steps of a segment before those that collect the ranks' parts of the vector, of a broadcast, reduce or allreduce
+    /// that leaves each rank with its own block first. `None`: it does not.
+    pub(super) fn steps_before_collecting(&self) -> Option<u32> {
+        let mut before = 0_u32;
+        for kind in self.phases.iter().flatten() {
+            let collects = match kind {
+                PhaseKind::Up(_) | PhaseKind::RingAllgather(_) | PhaseKind::BruckAllgather(_) => true,
+                PhaseKind::Exchange(exchange) => exchange.collects(),
+                _ => false,
+            };
+            if collects {
+                return Some(before).filter(|_| self.blocks == self.spec.size);
+            }
+            before = before.wrapping_add(kind.phase().len());
+        }
+        None
+    }
+
+    /// The messages that it receives for a segment.
+    pub(super) fn receives(&self) -> u32 {
+        self.phases.iter().flatten().fold(0, |sum, kind| sum.wrapping_add(kind.phase().receives()))
+    }
+
+    /// The step of the `n`th of them.
+    pub(super) fn receive(&self, n: u32) -> Option<u32> {
+        let (mut left, mut before) = (n, 0_u32);
+        for kind in self.phases.iter().flatten() {
+            let part = kind.phase();
+            match left.checked_sub(part.receives()) {
+                Some(later) => left = later,
+                None => return Some(before.wrapping_add(part.receive(left))),
+            }
+            before = before.wrapping_add(part.len());
+        }
+        None
+    }
+
     /// The number of scratch blocks. Scratch block x has the size of block x modulo [`Plan::blocks`].
     pub fn scratch_blocks(&self) -> u32 {
         self.phases.iter().flatten().map(|kind| kind.phase().scratch()).max().unwrap_or(0)
@@ -181,5 +218,36 @@ impl Plan {
     /// in sequence. For a tree on fewer than radix − 1 ports this is an upper bound.
     pub fn rounds(&self) -> u32 {
         self.phases.iter().flatten().fold(0, |rounds, kind| rounds.wrapping_add(kind.phase().rounds()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+    use super::{Plan, Spec};
+    use crate::collective::CollectiveKind;
+    use crate::ids::Rank;
+    use crate::schedule::{Algorithm, StepOperation};
+    use alloc::vec::Vec;
+
+    #[test]
+    fn receives_of_a_plan_are_numbered_in_the_order_of_its_steps() {
+        for (size, ports) in (1..=20).flat_map(|size| [1, 2, 3].map(|ports| (size, ports))) {
+            for (kind, algorithm) in
+                CollectiveKind::ALL.iter().flat_map(|kind| Algorithm::ALL.map(|algorithm| (*kind, algorithm)))
+            {
+                for (rank, in_place) in (0..size).flat_map(|rank| [(Rank(rank), false), (Rank(rank), true)]) {
+                    let call = Spec { rank, in_place, ..Spec::new(kind, algorithm, size, ports) };
+                    let Ok(plan) = Plan::new(call) else { continue };
+                    let is_receive = |i: &u32| {
+                        plan.step(*i).is_some_and(|step| matches!(step.operation, StepOperation::Receive { .. }))
+                    };
+                    let steps: Vec<u32> = (0..plan.steps()).filter(is_receive).collect();
+                    let numbered: Vec<u32> = (0..plan.receives()).filter_map(|n| plan.receive(n)).collect();
+                    assert_eq!(numbered, steps, "{call:?}");
+                    assert_eq!(plan.receive(plan.receives()), None, "{call:?}");
+                }
+            }
+        }
     }
 }

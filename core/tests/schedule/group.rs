@@ -3,7 +3,8 @@
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::ids::{CollectiveId, Rank};
 use unisono_core::schedule::{
-    Algorithm, Executor, GroupLevels, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step, Unsupported,
+    Algorithm, Executor, GroupLevels, HierarchicalPlan, Hierarchy, HierarchyOptions, Plan, Schedule, Spec, Step,
+    Unsupported,
 };
 
 /// What a rank's schedule needs of its memory.
@@ -68,15 +69,16 @@ impl Group {
     /// Schedules over subgroups; `group_levels` says of each rank which of its subgroups have steps of their own.
     pub(crate) fn nested(
         call: Spec,
-        lower: LowerTrees,
+        options: impl Into<HierarchyOptions>,
         groups: Hierarchy<&[u32]>,
         group_levels: impl Fn(u32) -> GroupLevels,
     ) -> Result<Self, Unsupported> {
+        let options = options.into();
         let new = |rank: u32, varying| {
             let spec = Spec { rank: Rank(rank), varying, ..call };
             match group_levels(rank) {
-                GroupLevels::NONE => HierarchicalPlan::new(spec, lower, groups),
-                levels => HierarchicalPlan::with_group_steps(spec, lower, groups, levels),
+                GroupLevels::NONE => HierarchicalPlan::new(spec, options, groups),
+                levels => HierarchicalPlan::with_group_steps(spec, options, groups, levels),
             }
         };
         let plans: Vec<_> = (0..call.size).map(|rank| new(rank, call.varying)).collect();

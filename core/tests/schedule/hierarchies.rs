@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, GroupLevels, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Schedule, Spec, Step, StepOperation,
-    Unsupported, choose,
+    Algorithm, BlockSpan, GroupLevels, HierarchicalPlan, Hierarchy, HierarchyOptions, Leaders, LinkModel, LowerTrees,
+    Schedule, Spec, Step, StepOperation, Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -96,10 +96,46 @@ fn draw(random: &mut Random, size: usize) -> Levels {
     Levels((0..groupings).rev().map(|i| groups.iter().map(|groups| groups[i]).collect()).collect())
 }
 
+/// Whether a call's blocks can go down the levels in parts.
+fn has_parts(call: &Spec) -> bool {
+    match call.collective {
+        CollectiveKind::Allgather => true,
+        CollectiveKind::Broadcast => matches!(call.algorithm, Algorithm::Bruck | Algorithm::Ring),
+        _ => false,
+    }
+}
+
+/// Whether every rank of a group can lead a part.
+fn has_leaders(call: &Spec) -> bool {
+    matches!(call.collective, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce)
+}
+
+/// Draws several groups of one size, with smaller groups in them or not: adjacent ranks or any.
+fn draw_of_one_size(random: &mut Random) -> Levels {
+    let (each, groups) = (2 + random.below(7), 2 + random.below(3));
+    let mut outer: Vec<u32> = (0..groups as u32).flat_map(|group| vec![group; each]).collect();
+    if random.below(2) == 0 {
+        (1..outer.len()).rev().for_each(|last| outer.swap(last, random.below(last + 1)));
+    }
+    let inner = outer.iter().map(|group| group * 2 + random.below(2) as u32).collect();
+    if random.below(2) == 0 { Levels(vec![inner, outer]) } else { Levels::two(outer) }
+}
+
 fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<(), Unsupported> {
+    check_options(levels, call, lower.into(), seed)?;
+    if has_parts(&call) {
+        check_options(levels, call, HierarchyOptions { in_parts: true, ..lower.into() }, seed)?;
+    }
+    if has_leaders(&call) && levels.hierarchy().ranks_of_each_group().is_some() {
+        check_options(levels, call, HierarchyOptions { leaders: Leaders::All, ..lower.into() }, seed)?;
+    }
+    Ok(())
+}
+
+fn check_options(levels: &Levels, call: Spec, options: HierarchyOptions, seed: u64) -> Result<(), Unsupported> {
     let mut table = Vec::new();
     let groups = levels.hierarchy_in(&mut table);
-    check_group(levels, &Group::nested(call, lower, groups, |_| GroupLevels::NONE)?, lower, seed);
+    check_group(levels, &Group::nested(call, options, groups, |_| GroupLevels::NONE)?, options, seed);
     if call.can_have_group_steps() {
         // All subgroups of all levels or of the innermost one, or two of three.
         let Levels(groupings) = levels;
@@ -113,12 +149,12 @@ fn check(levels: &Levels, call: Spec, lower: LowerTrees, seed: u64) -> Result<()
             let below = path.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level));
             if of(groups.levels() - 1, 0) { below.with(groups.levels() - 1) } else { below }
         };
-        check_group(levels, &Group::nested(call, lower, groups, has_steps)?, lower, seed);
+        check_group(levels, &Group::nested(call, options, groups, has_steps)?, options, seed);
     }
     Ok(())
 }
 
-fn check_group(levels: &Levels, group: &Group, lower: LowerTrees, seed: u64) {
+fn check_group(levels: &Levels, group: &Group, lower: HierarchyOptions, seed: u64) {
     let call = group.call;
     verify(group).unwrap_or_else(|why| panic!("seed {seed}, {levels:?} {call:?} {lower:?}: {why}"));
     for (extent, steps) in group.extents.iter().zip(&group.steps) {
@@ -188,6 +224,36 @@ fn drawn(hierarchies: u64, part: u64) {
     }
     println!("seed {seed}, part {part}: {hierarchies} hierarchies, {checked} schedules over subgroups");
     assert!(checked as u64 > 10 * hierarchies);
+}
+
+/// Every rank of each group leads a part, over 125 drawn hierarchies of groups of one size.
+#[test]
+fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean() {
+    let seed = std::env::var("UNISONO_TEST_SEED").map_or(33, |seed| seed.parse().expect("a number"));
+    let mut checked = 0;
+    for number in 0..125 {
+        let seed = (seed * 31 + 4) * 1_000_003 + number;
+        let mut random = Random::new(seed);
+        let levels = draw_of_one_size(&mut random);
+        for (kind, algorithm) in kinds() {
+            let ports = 1 + random.below(3) as u8;
+            let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
+            let call = Spec {
+                root: Rank(random.below(levels.size() as usize) as u32),
+                order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
+                in_place: random.below(2) == 0,
+                segments: 1 + random.below(2) as u32,
+                ..Spec::new(kind, algorithm, levels.size(), ports)
+            };
+            let call = if orders(kind).contains(&call.order) { call } else { Spec { order: Order::Any, ..call } };
+            let options = HierarchyOptions { leaders: Leaders::All, ..lower.into() };
+            if has_leaders(&call) {
+                checked += u32::from(check_options(&levels, call, options, seed).is_ok());
+            }
+        }
+    }
+    println!("seed {seed}: {checked} schedules with all ranks as leaders");
+    assert!(checked > 500);
 }
 
 /// All of 1 to 24 ranks in turn.
@@ -284,6 +350,78 @@ fn messages_between_groups_are_those_of_the_leaders() {
     }
 }
 
+/// With all ranks as leaders the i-th ranks of the groups exchange the i-th part of the vector, which has as many blocks as
+/// there are ranks in a group.
+#[test]
+fn all_leaders_send_their_parts_between_groups() {
+    let levels = Levels::two((0..12).map(|rank| rank / 4).collect());
+    let options = HierarchyOptions { leaders: Leaders::All, ..LOWER.into() };
+    for (collective, algorithm, order, blocks) in [
+        (CollectiveKind::Allreduce, Algorithm::Knomial, Order::Rank, 4),
+        (CollectiveKind::Allreduce, Algorithm::Ring, Order::Any, 12),
+        (CollectiveKind::Reduce, Algorithm::Knomial, Order::Any, 4),
+        (CollectiveKind::Broadcast, Algorithm::Knomial, Order::Any, 4),
+    ] {
+        let call = Spec { order, root: Rank(5), ..Spec::new(collective, algorithm, 12, 1) };
+        let mut sent = vec![0; 12];
+        for rank in (0..12).map(Rank) {
+            let plan = HierarchicalPlan::new(Spec { rank, ..call }, options, levels.hierarchy()).expect("a schedule");
+            assert_eq!(plan.blocks(), blocks, "{collective:?}");
+            for i in 0..plan.steps() {
+                if let StepOperation::Send { to, from, .. } = plan.step(i).expect("a step").operation
+                    && to.0 / 4 != rank.0 / 4
+                {
+                    assert_eq!(to.0 % 4, rank.0 % 4, "the ranks with the same number in their groups");
+                    sent[rank.0 as usize] += from.blocks.len();
+                }
+            }
+        }
+        let leaves: Vec<u32> = sent.chunks(4).map(|group| group.iter().sum::<u32>()).collect();
+        assert!(sent.chunks(4).all(|group| group.iter().all(|blocks| *blocks == group[0])), "{collective:?}: {sent:?}");
+        // As much as one leader of each group sends: the tree's inner leaders and the root twice, a ring its share.
+        let whole = |leaders: [u32; 3]| leaders.map(|vectors| vectors * blocks).to_vec();
+        match (collective, algorithm) {
+            (CollectiveKind::Allreduce, Algorithm::Ring) => assert_eq!(leaves, [16; 3]),
+            (CollectiveKind::Allreduce, _) => assert_eq!(leaves, whole([2, 1, 1])),
+            (CollectiveKind::Broadcast, _) => assert_eq!(leaves, whole([0, 2, 0])),
+            _ => assert_eq!(leaves, whole([1, 0, 1])),
+        }
+    }
+}
+
+/// In parts, a leader sends its group's blocks down at once, and those of each message as soon as it has arrived; the others
+/// of the group know the parts.
+#[test]
+fn parts_of_an_allgather_go_down_as_they_arrive() {
+    let levels = Levels::two((0..8).map(|rank| rank / 2).collect());
+    let options = HierarchyOptions { in_parts: true, ..LOWER.into() };
+    let steps = |rank: u32| {
+        let call = Spec { rank: Rank(rank), ..Spec::new(CollectiveKind::Allgather, Algorithm::Doubling, 8, 1) };
+        let plan = HierarchicalPlan::new(call, options, levels.hierarchy()).expect("a schedule");
+        (0..plan.steps()).map(|i| plan.step(i).expect("a step")).collect::<Vec<_>>()
+    };
+    let range = |span: BlockSpan| span.blocks.runs().collect::<Vec<_>>();
+    let leader = steps(2);
+    let mut down = Vec::new();
+    for (i, step) in leader.iter().enumerate() {
+        let StepOperation::Send { to: Rank(3), from, .. } = step.operation else { continue };
+        let before = (0..i).filter(|earlier| step.dependencies >> (i - 1 - earlier) & 1 != 0);
+        let awaited: Vec<u32> = before
+            .filter_map(|earlier| match leader[earlier].operation {
+                StepOperation::Receive { of, .. } => Some(of.0),
+                _ => None,
+            })
+            .collect();
+        down.push((range(from), awaited));
+    }
+    assert_eq!(down, [(vec![(2, 2)], vec![3]), (vec![(0, 2)], vec![0]), (vec![(4, 4)], vec![6])]);
+    let received = steps(3).into_iter().filter_map(|step| match step.operation {
+        StepOperation::Receive { of: Rank(2), into, .. } => Some(range(into)),
+        _ => None,
+    });
+    assert_eq!(received.collect::<Vec<_>>(), [[(2, 2)], [(0, 2)], [(4, 4)]]);
+}
+
 /// If blocks cost nothing, a scan takes the rounds of the reduces up its levels, of the leaders' scan, and of the scans
 /// down.
 #[test]
@@ -361,9 +499,22 @@ const SLOW: LinkModel = LinkModel { ps_per_byte: 8_000, ..FAST };
 /// Bytes of a vector or a block.
 const SIZES: [usize; 7] = [8, 128, 1024, 4096, 16384, 65536, 1 << 20];
 
-/// Simulated times of the selected flat schedule and of the one over hosts, and whether the latter is selected. Ranks of
-/// a host share its link. `None`: the collective is not composed.
-fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &LinkModel) -> Option<(u64, u64, bool)> {
+/// Simulated times of one collective, in picoseconds.
+struct Times {
+    /// Of the selected flat schedule.
+    flat: u64,
+    /// Over hosts, with one leader of each, with parts, and with all ranks as leaders.
+    one: u64,
+    in_parts: Option<u64>,
+    all: Option<u64>,
+    /// Of the selected one.
+    chosen: u64,
+    /// Whether that is over hosts.
+    is_composed: bool,
+}
+
+/// Ranks of a host share its link. `None`: the collective is not composed.
+fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &LinkModel) -> Option<Times> {
     let (size, rank, root) = (hosts.len() as u32, Rank(0), Rank(root));
     let (order, in_place, reduction_id, grain) = (Order::Any, false, 0, 1);
     let plan = CollectiveSpec { collective: kind, rank, size, root, bytes, grain, order, in_place, reduction_id };
@@ -378,14 +529,31 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
         run(group, bytes.div_ceil(cut).div_ceil(segments as usize) as u64, machine)
     };
     let nested = choose(&groups.leaders(&plan), groups.leaders_vary(kind), far);
-    let nested_group = Group::nested(nested.spec(&plan, false), LOWER, groups, |_| GroupLevels::NONE).ok()?;
+    let nested_spec = nested.spec(&plan, false);
+    let over_hosts = |options: HierarchyOptions| {
+        let group = Group::nested(nested_spec, options, groups, |_| GroupLevels::NONE).ok();
+        group.map(|group| time(&group, nested.segments))
+    };
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
-    let pays = groups.pays(&plan, LOWER, &NEAR, far);
-    Some((time(&flat_group, flat.segments), time(&nested_group, nested.segments), pays))
+    let is_composed = groups.pays(&plan, LOWER, &NEAR, far);
+    let one = over_hosts(LOWER.into())?;
+    let in_parts = has_parts(&nested_spec).then(|| HierarchyOptions { in_parts: true, ..LOWER.into() });
+    let can_have_all = has_leaders(&nested_spec) && groups.ranks_of_each_group().is_some();
+    let all = can_have_all.then(|| HierarchyOptions { leaders: Leaders::All, ..LOWER.into() });
+    let flat = time(&flat_group, flat.segments);
+    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR, far))? } else { flat };
+    Some(Times {
+        flat,
+        one,
+        in_parts: in_parts.and_then(over_hosts),
+        all: all.and_then(over_hosts),
+        chosen,
+        is_composed,
+    })
 }
 
-/// Of the flat schedule and the one over hosts, the selected one takes little more time than the better one.
+/// Of the flat schedule and those over hosts, the selected one takes little more time than the best one.
 #[test]
 fn schedules_over_hosts_pay_where_they_are_selected() {
     let shapes: [&[u32]; 12] = [
@@ -410,17 +578,21 @@ fn schedules_over_hosts_pay_where_they_are_selected() {
             let size = hosts.len() as u32;
             let roots = if kind.is_rooted() { vec![0, size / 2, size - 1] } else { vec![0] };
             for (root, far) in roots.into_iter().flat_map(|root| [FAST, SLOW].map(|far| (root, far))) {
-                let Some((flat, nested, pays)) = compare(kind, &hosts, root, bytes, &far) else { continue };
-                let chosen = if pays { nested } else { flat } as f64;
-                let ratio = chosen / flat.min(nested) as f64;
-                assert!(ratio < 2.2, "{kind:?} {ranks:?} root {root} {bytes} B, {far:?}: {ratio:.2}, composed: {pays}");
-                (logarithms, gained) = (logarithms + ratio.ln(), gained + (chosen / flat as f64).ln());
+                let Some(times) = compare(kind, &hosts, root, bytes, &far) else { continue };
+                let Times { flat, one, in_parts, all, chosen, is_composed } = times;
+                let best = [Some(flat), Some(one), in_parts, all].into_iter().flatten().min().expect("one");
+                let ratio = chosen as f64 / best as f64;
+                assert!(
+                    ratio < 2.2,
+                    "{kind:?} {ranks:?} root {root} {bytes} B, {far:?}: {ratio:.2}, composed: {is_composed}"
+                );
+                (logarithms, gained) = (logarithms + ratio.ln(), gained + (chosen as f64 / flat as f64).ln());
                 compared += 1.0;
             }
         }
         if compared != 0.0 {
             let [regret, gain] = [logarithms, gained].map(|sum| f64::exp(sum / compared));
-            println!("{kind:?}: {compared} calls, {gain:.2} of the flat time, {regret:.2} of the better one");
+            println!("{kind:?}: {compared} calls, {gain:.2} of the flat time, {regret:.2} of the best one");
             assert!(regret < 1.05 && gain < 0.96, "{kind:?}");
         }
     }

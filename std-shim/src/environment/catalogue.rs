@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 70] = [
+pub const VARIABLES: [Variable; 72] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -112,4 +112,6 @@ pub const VARIABLES: [Variable; 70] = [
     common(Topic::Algorithms, "SHARING", "The number of ranks that share a processor."),
     common(Topic::Algorithms, "LINK_SPEED", "The speed of the link that the ranks of a host share."),
     common(Topic::Algorithms, "HIERARCHY", "The groups of ranks that collectives use."),
+    common(Topic::Algorithms, "LEADERS", "The ranks of a group that send to other groups: auto, one or all."),
+    common(Topic::Algorithms, "PARTS", "Whether blocks go down to a group in parts: auto, on or off."),
 ];

@@ -89,6 +89,30 @@ words! {
 }
 
 words! {
+    /// Which ranks of a node or other unit take part between units in a composed broadcast, reduce or allreduce.
+    LeaderChoice, Auto {
+        /// By the model.
+        Auto = "auto",
+        /// One leads each unit.
+        One = "one",
+        /// Each leads a part of the vector, where units have equally many ranks.
+        All = "all",
+    }
+}
+
+words! {
+    /// Whether the blocks that the leaders of units collect go down to the other ranks in parts, as they arrive.
+    PartsChoice, Auto {
+        /// By the model.
+        Auto = "auto",
+        /// They do.
+        On = "on",
+        /// All blocks at once.
+        Off = "off",
+    }
+}
+
+words! {
     /// How the members of a subgroup exchange their parts of a composed collective.
     GroupMeans, Messages {
         /// By messages.

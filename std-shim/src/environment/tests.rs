@@ -121,11 +121,13 @@ fn hosts_are_not_divided_into_nodes() {
 }
 
 /// A value of every setting but the place in the job. The table of algorithms is in that file.
-fn values(table: &str) -> [(&str, &str); 63] {
+fn values(table: &str) -> [(&str, &str); 65] {
     [
         ("UNISONO_SHARING", "3"),
         ("UNISONO_LINK_SPEED", "25G"),
         ("UNISONO_HIERARCHY", "8,2"),
+        ("UNISONO_LEADERS", "all"),
+        ("UNISONO_PARTS", "off"),
         ("UNISONO_TUNING", table),
         ("UNISONO_SERVE", "off"),
         ("UNISONO_JOB", "j-1"),

@@ -1,6 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
+mod hierarchy_options;
 mod interconnect;
 mod multicast;
 mod overrides;
@@ -29,12 +30,13 @@ pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported,
-    algorithms, choose, choose_with, multicast_pays,
+    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, HierarchyOptions, LowerTrees, Plan as Schedule,
+    Unsupported, algorithms, choose, choose_with, multicast_pays,
 };
 
 use super::hierarchy::{HierarchyChoice, Subgroups};
 use super::link_speed::LinkSpeed;
+use super::{LeaderChoice, PartsChoice};
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
 pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
@@ -145,6 +147,8 @@ pub struct Tuning {
     sharing: Option<u16>,
     link_speed: Option<LinkSpeed>,
     hierarchy: HierarchyChoice,
+    leaders: LeaderChoice,
+    parts: PartsChoice,
 }
 
 impl Tuning {
@@ -560,11 +564,12 @@ impl Tuning {
         if over.is_auto() && !pays() {
             return None;
         }
-        self.compose_always(plan, varying, carrier, over, segments, group_levels)
+        let options = self.hierarchy_options(plan, carrier, over);
+        self.compose_over(plan, varying, carrier, (over, options), segments, group_levels)
     }
 
-    /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
-    /// by multicast.
+    /// As [`compose`](Self::compose), whether it pays or not, with one leader of each group: for a broadcast that the leaders
+    /// of the last level receive by multicast.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -591,6 +596,18 @@ impl Tuning {
         segments: u32,
         group_levels: GroupLevels,
     ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
+        self.compose_over(plan, varying, carrier, (over, LOWER_TREES.into()), segments, group_levels)
+    }
+
+    fn compose_over(
+        &self,
+        plan: &CollectiveSpec,
+        varying: bool,
+        carrier: Carrier,
+        (over, options): (&Subgroups, HierarchyOptions),
+        segments: u32,
+        group_levels: GroupLevels,
+    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
         let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
         if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
             return None;
@@ -602,7 +619,7 @@ impl Tuning {
         }
         let mut spec = decision.choice.spec(plan, varying);
         spec.segments = spec.segments.max(segments);
-        let schedule = HierarchicalPlan::with_group_steps(spec, LOWER_TREES, over.hierarchy().clone(), group_levels);
+        let schedule = HierarchicalPlan::with_group_steps(spec, options, over.hierarchy().clone(), group_levels);
         let schedule = schedule.ok()?;
         Some((decision, schedule))
     }
@@ -658,7 +675,7 @@ impl Tuning {
         let said = COLLECTIVES.into_iter().filter_map(|(verb, _, name)| Some((name, self.get(verb)?.to_string())));
         let is_default = self.hierarchy == HierarchyChoice::default();
         let hierarchy = (!is_default).then(|| ("HIERARCHY", self.hierarchy.to_string()));
-        said.chain(table).chain(sharing).chain(speed).chain(hierarchy)
+        said.chain(table).chain(sharing).chain(speed).chain(hierarchy).chain(self.option_variables())
     }
 }
 

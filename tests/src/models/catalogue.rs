@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use unisono_core::collective::token_tree::ReleasePath;
 use unisono_core::collective::{CollectiveKind, Order};
 use unisono_core::multicast::AckMode;
-use unisono_core::schedule::{Algorithm, GroupLevels, Spec};
+use unisono_core::schedule::{Algorithm, GroupLevels, HierarchyOptions, Leaders, LowerTrees, Spec};
 
 use super::attached::{AttachOptions, AttachingRank};
 use super::clock::{Abstract, Clock, Relative};
@@ -142,12 +142,20 @@ macro_rules! lifecycle {
     };
 }
 
-/// Makes the entry of a collective's model: ranks, or the groups of four ranks over which it is composed; segments; blocks
-/// of the longest eager message, credit and headers.
+/// Groups with one leader each, and nothing in parts.
+const ONE_LEADER: HierarchyOptions =
+    HierarchyOptions { lower: LowerTrees { radix: 2, ports: 1 }, in_parts: false, leaders: Leaders::One };
+/// Blocks go down to the groups as they arrive.
+const IN_PARTS: HierarchyOptions = HierarchyOptions { in_parts: true, ..ONE_LEADER };
+/// All ranks lead.
+const ALL_LEADERS: HierarchyOptions = HierarchyOptions { leaders: Leaders::All, ..ONE_LEADER };
+
+/// Makes the entry of a collective's model: ranks, or the groups of four ranks over which it is composed, and how; segments;
+/// blocks of the longest eager message, credit and headers.
 macro_rules! collective {
-    ($name:literal, $collective:ident, $algorithm:ident, over $groups:expr, $($rest:tt)+) => {
+    ($name:literal, $collective:ident, $algorithm:ident, over $groups:expr, $options:ident, $($rest:tt)+) => {
         collective!(@entry $name, $collective, $algorithm, 4, "a plan over groups",
-            |spec, limits| Collective::over_groups(spec, $groups, limits), $($rest)+)
+            |spec, limits| Collective::over_groups(spec, $groups, $options, limits), $($rest)+)
     };
     ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $($rest:tt)+) => {
         collective!(@entry $name, $collective, $algorithm, $size, "a plan", Collective::new, $($rest)+)
@@ -588,8 +596,10 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-broadcast", Broadcast, Knomial, 3, 4, (1, 1, 1), "4 segments, credit 1, one header"),
     collective!("coll-allgather", Allgather, Bruck, 3, 1, (1, 2, 1), "payloads longer than a block are announced"),
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
-    collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
-    collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], 1, (1, 1, 1), "groups of one and of two ranks"),
+    collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], ONE_LEADER, 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
+    collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], ONE_LEADER, 1, (1, 1, 1), "groups of one and of two ranks"),
+    collective!("coll-leaders", Allreduce, Doubling, over [0, 0, 1, 1], ALL_LEADERS, 1, (1, 1, 1), "two groups of two ranks that all lead"),
+    collective!("coll-parts", Allgather, Ring, over [0, 0, 1, 1], IN_PARTS, 1, (1, 1, 1), "two groups of two ranks, in parts"),
     lane!(
         "lane",
         [(Allreduce, 0, 1), (Broadcast, 3, 1)],
@@ -598,6 +608,13 @@ pub const MODELS: &[CatalogueEntry] = &[
         "an allreduce and a broadcast at a time"
     ),
     lane!("lane-segments", [(Broadcast, 0, 2), (Reduce, 2, 2)], HOSTS, [INNERMOST; 4], "two segments each"),
+    lane!(
+        "lane-parts",
+        [(Allgather, 0, 1), (Allreduce, 0, 1)],
+        HOSTS,
+        [INNERMOST; 4],
+        "an allgather in parts, and an allreduce"
+    ),
     lane!("lane-one", [(Barrier, 0, 1), (Allreduce, 0, 1), (Barrier, 0, 1)], HOSTS, ONE_HOST, "three, on one host"),
     lane!(
         "lane-levels",
@@ -1034,6 +1051,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("blocked_forgotten", "coll-allreduce"),
     ("groups_before_behind", "coll-scan"),
     ("groups_before_left_out", "coll-exscan"),
+    ("same_part_led", "coll-leaders"),
+    ("part_left_out", "coll-parts"),
     ("steps_not_counted", "lane"),
     ("turn_ignored", "lane"),
     ("want_silent", "coll-broadcast"),

@@ -15,7 +15,7 @@ use unisono_core::message::collective_transport::{
     TransportAction as Wish,
 };
 use unisono_core::schedule::{
-    BlockBuffer, BlockSpan, Executor, Fold, HierarchicalPlan, Hierarchy, LowerTrees, Plan, Schedule, Spec, Step,
+    BlockBuffer, BlockSpan, Executor, Fold, HierarchicalPlan, Hierarchy, HierarchyOptions, Plan, Schedule, Spec, Step,
     StepOperation,
 };
 
@@ -141,14 +141,13 @@ impl Collective {
         Self { plans: (0..call.size).map(plan).map(|plan| AnyPlan::Flat(Arc::new(plan))).collect(), limits }
     }
 
-    /// A collective of four ranks, composed over these groups.
+    /// A collective of four ranks, composed over these groups with these options.
     ///
     /// # Panics
     /// There is no such schedule.
-    pub fn over_groups(call: Spec, groups: [u32; 4], limits: MessageLimits) -> Self {
+    pub fn over_groups(call: Spec, groups: [u32; 4], options: HierarchyOptions, limits: MessageLimits) -> Self {
         let hierarchy = Hierarchy::new(&[&groups], [0; TABLE]).expect("a table of that length");
-        let lower = LowerTrees { radix: 2, ports: 1 };
-        let plan = |rank| HierarchicalPlan::new(Spec { rank: Rank(rank), ..call }, lower, hierarchy);
+        let plan = |rank| HierarchicalPlan::new(Spec { rank: Rank(rank), ..call }, options, hierarchy);
         let plans = (0..call.size).map(|rank| AnyPlan::Composed(Arc::new(plan(rank).expect("a schedule that exists"))));
         Self { plans: plans.collect(), limits }
     }

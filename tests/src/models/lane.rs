@@ -8,8 +8,8 @@ use alloc::collections::BTreeSet;
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Lane as Turns, Poll, Turn};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{
-    Algorithm, Executor, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, LowerTrees, Schedule as _, Spec,
-    StepOperation,
+    Algorithm, Executor, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, HierarchyOptions, LowerTrees,
+    Schedule as _, Spec, StepOperation,
 };
 
 use crate::model_checker::Model;
@@ -29,8 +29,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// These collectives, in this order, with these roots and segments, over subgroups of two members: the group of each
-    /// rank, by grouping, innermost first. `levels`: where each rank's subgroups have steps of their own.
+    /// These collectives, in this order, with these roots and segments, in parts where they can be, over subgroups of two
+    /// members: the group of each rank, by grouping, innermost first. `levels`: where each rank's subgroups have steps of
+    /// their own.
     ///
     /// # Panics
     /// There is no such schedule.
@@ -39,15 +40,18 @@ impl Lane {
         groupings: &[&[u32]],
         levels: [GroupLevels; RANKS as usize],
     ) -> Self {
-        let lower = LowerTrees { radix: 2, ports: 1 };
+        let options = HierarchyOptions { in_parts: true, ..LowerTrees { radix: 2, ports: 1 }.into() };
         let table = [0; Hierarchy::<()>::table_len(RANKS as usize, LEVELS)];
         let hierarchy = Hierarchy::new(groupings, table).expect("a table of that length");
         let plan = |&(kind, root, segments): &(CollectiveKind, u32, u32), rank: u32| {
-            let spec = Spec { segments, root: Rank(root), ..Spec::new(kind, Algorithm::Knomial, RANKS, 1) };
+            let algorithm = if kind == CollectiveKind::Allgather { Algorithm::Ring } else { Algorithm::Knomial };
+            let spec = Spec { segments, root: Rank(root), ..Spec::new(kind, algorithm, RANKS, 1) };
             let spec = Spec { rank: Rank(rank), ..spec };
             match levels.get(rank as usize) {
-                Some(levels) if *levels != GroupLevels::NONE => Plan::with_group_steps(spec, lower, hierarchy, *levels),
-                _ => Plan::new(spec, lower, hierarchy),
+                Some(levels) if *levels != GroupLevels::NONE => {
+                    Plan::with_group_steps(spec, options, hierarchy, *levels)
+                }
+                _ => Plan::new(spec, options, hierarchy),
             }
         };
         let of = |call| (0..RANKS).map(|rank| plan(call, rank).expect("a schedule that exists")).collect();

@@ -127,6 +127,11 @@ impl Phase for Allgather {
         self.0.distances()
     }
 
+    fn receive(&self, n: u32) -> u32 {
+        let others = self.0.radix.others();
+        quotient(n, others).wrapping_mul(others).wrapping_add(n)
+    }
+
     fn arrivals(&self) -> u32 {
         self.0.size.wrapping_sub(1)
     }

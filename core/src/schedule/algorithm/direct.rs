@@ -60,6 +60,10 @@ impl Phase for Allgather {
         self.peers.others()
     }
 
+    fn receive(&self, n: u32) -> u32 {
+        n.wrapping_mul(2).wrapping_add(self.copies())
+    }
+
     fn arrivals(&self) -> u32 {
         self.peers.others()
     }

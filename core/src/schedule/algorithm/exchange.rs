@@ -79,6 +79,11 @@ impl Exchange {
         self.groups.radix
     }
 
+    /// Whether it collects parts.
+    pub(in crate::schedule) const fn collects(&self) -> bool {
+        matches!(self.what, ExchangeData::Parts(_))
+    }
+
     const fn folds(&self) -> bool {
         matches!(self.what, ExchangeData::Whole(_) | ExchangeData::Halves(..))
     }
@@ -205,6 +210,11 @@ impl Phase for Exchange {
 
     fn receives(&self) -> u32 {
         if self.groups.leads() { self.groups.digits.wrapping_mul(self.radix().others()) } else { 0 }
+    }
+
+    fn receive(&self, n: u32) -> u32 {
+        let others = self.radix().others();
+        quotient(n, others).wrapping_mul(self.steps()).wrapping_add(remainder(n, others))
     }
 
     fn arrivals(&self) -> u32 {

@@ -70,6 +70,10 @@ impl Phase for Allgather {
         self.ring.rounds()
     }
 
+    fn receive(&self, n: u32) -> u32 {
+        n.wrapping_mul(2).wrapping_add(self.copies())
+    }
+
     fn arrivals(&self) -> u32 {
         self.ring.rounds()
     }

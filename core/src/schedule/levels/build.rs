@@ -1,7 +1,8 @@
 //! Composition of the stages of each collective.
 
+use super::arrivals::Arrivals;
 use super::stage::{Part, Placement, Stage, Unit, View};
-use super::{GroupLevels, HierarchicalPlan, LowerTrees, root_of};
+use super::{GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees, root_of};
 use crate::collective::{CollectiveKind, Order};
 use crate::schedule::algorithm::tree::{Down, Tree, TreeData, Up};
 use crate::schedule::hierarchy::{GROUPINGS, Subgroup};
@@ -25,8 +26,8 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// are not contiguous, and the operation does not commute or the collective is a scan;
     /// [`Unsupported::Varying`]: leaders do not know the blocks' sizes, or would have to sort them;
     /// [`Unsupported::Rank`]: `spec.size` is not the hierarchy's. The others are those of [`Plan::new`].
-    pub fn new(spec: Spec, lower: LowerTrees, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
-        Self::build(spec, lower, hierarchy, GroupLevels::NONE)
+    pub fn new(spec: Spec, options: impl Into<HierarchyOptions>, hierarchy: Hierarchy<T>) -> Result<Self, Unsupported> {
+        Self::build(spec, options.into(), hierarchy, GroupLevels::NONE)
     }
 
     /// As [`new`](Self::new); the members of this rank's subgroups of these levels use other means than messages among
@@ -38,17 +39,17 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// As of [`new`](Self::new).
     pub fn with_group_steps(
         spec: Spec,
-        lower: LowerTrees,
+        options: impl Into<HierarchyOptions>,
         hierarchy: Hierarchy<T>,
         levels: GroupLevels,
     ) -> Result<Self, Unsupported> {
         let levels = if spec.can_have_group_steps() { levels } else { GroupLevels::NONE };
-        Self::build(spec, lower, hierarchy, levels)
+        Self::build(spec, options.into(), hierarchy, levels)
     }
 
     fn build(
         spec: Spec,
-        lower: LowerTrees,
+        HierarchyOptions { lower, in_parts, leaders }: HierarchyOptions,
         hierarchy: Hierarchy<T>,
         group_levels: GroupLevels,
     ) -> Result<Self, Unsupported> {
@@ -57,7 +58,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             None => None,
             Some(root) => Some((root, hierarchy.locate(root).ok_or(Unsupported::Rank)?)),
         };
-        let place = Placement { hierarchy, root, own };
+        let place = Placement { hierarchy, root, own, arrivals: None };
         check_composed(&spec, lower, place.hierarchy.is_contiguous())?;
         let parts = [const { None }; super::PARTS];
         let mut plan = Self { spec, place, group_levels, parts, blocks: 1, scratch: 0, steps: 0, last: None };
@@ -71,6 +72,14 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             | CollectiveKind::Alltoall => spec.size,
             _ => Plan::new(top)?.blocks(),
         };
+        if leaders == Leaders::All
+            && let Some(parallel) = plan.parallel(lower)
+        {
+            return plan.with_all_leaders(parallel, top).map(|()| plan);
+        }
+        if in_parts {
+            plan.place.arrivals = plan.arrivals(top)?;
+        }
         match spec.collective {
             CollectiveKind::Barrier => plan.barrier(lower)?,
             CollectiveKind::Broadcast => plan.broadcast(lower)?,
@@ -84,6 +93,22 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             CollectiveKind::Scan | CollectiveKind::Exscan => plan.scan(lower)?,
         }
         Ok(plan)
+    }
+
+    /// The parts in which the blocks of the last level arrive at this rank's leader, if there are several.
+    fn arrivals(&self, top: Spec) -> Result<Option<Arrivals>, Unsupported> {
+        let (plan, unit, skipped) = match (top.collective, top.algorithm) {
+            (CollectiveKind::Allgather, _) if self.place.hierarchy.is_contiguous() => {
+                (Plan::new(Spec { in_place: true, ..top })?, Unit::Member, 0)
+            }
+            (CollectiveKind::Broadcast, Algorithm::Bruck | Algorithm::Ring) => {
+                (Plan::new(top)?, Unit::Blocks(1), u32::from(top.rank != top.root))
+            }
+            _ => return Ok(None),
+        };
+        let all = view(OUTPUT, unit);
+        let leader = Stage::new(plan, self.place.hierarchy.top(), [all, all, all]);
+        Ok((top.size > 1).then(|| Arrivals::new(leader, skipped)))
     }
 
     fn barrier(&mut self, lower: LowerTrees) -> Result<(), Unsupported> {
@@ -158,13 +183,11 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (result, free) = self.reserve(free, size);
         if let Some(top) = self.top_group() {
             let plan = Plan::new(self.spec_in(top, CollectiveKind::ReduceScatter, lower))?;
-            self.push(Part::Stage(Stage {
+            self.push(Part::Stage(Stage::new(
                 plan,
-                subgroup: top,
-                input: view(sorted, Unit::Member),
-                output: view(result, Unit::Own),
-                scratch: view((BlockBuffer::Scratch, free), Unit::Member),
-            }));
+                top,
+                [view(sorted, Unit::Member), view(result, Unit::Own), view((BlockBuffer::Scratch, free), Unit::Member)],
+            )));
         }
         let in_place = self.spec.in_place;
         if in_place {
@@ -182,7 +205,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         if let Some(top) = self.top_group() {
             let plan = self.rooted(lower, |tree, load| PhaseKind::Up(Up { tree, load }))?;
             let (input, output) = (view(held, Unit::Own), view(held, Unit::Member));
-            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, top, [input, output, output])));
         }
         if self.spec.rank == self.spec.root && !direct {
             self.push(Part::Unsort { from: held, into: OUTPUT });
@@ -202,7 +225,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let by_member = view(held, Unit::Member);
             // A tree holds all blocks in its output; without one the root sends from its input.
             let output = if self.spec.algorithm == Algorithm::Knomial { by_member } else { view(held, Unit::Own) };
-            self.push(Part::Stage(Stage { plan, subgroup: top, input: by_member, output, scratch: by_member }));
+            self.push(Part::Stage(Stage::new(plan, top, [by_member, output, by_member])));
         }
         self.scatter_down(held, is_root && self.spec.in_place, lower)
     }
@@ -215,13 +238,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             let spec = self.spec_in(top, CollectiveKind::Allgather, lower);
             let plan = Plan::new(Spec { in_place: true, ..spec })?;
             let by_member = view(held, Unit::Member);
-            self.push(Part::Stage(Stage {
-                plan,
-                subgroup: top,
-                input: by_member,
-                output: by_member,
-                scratch: by_member,
-            }));
+            self.push(Part::Stage(Stage::new(plan, top, [by_member, by_member, by_member])));
             if !direct {
                 self.push(Part::Unsort { from: held, into: OUTPUT });
             }
@@ -253,13 +270,13 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             };
             let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
             let output = view(rows, Unit::Rows(size));
-            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, output])));
         }
         if let Some(top) = self.top_group() {
             let plan = Plan::new(self.spec_in(top, CollectiveKind::Alltoall, lower))?;
             let input = view(rows, Unit::Columns { rows: led, width: size });
             let output = view(columns, Unit::Rows(led));
-            self.push(Part::Stage(Stage { plan, subgroup: top, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, top, [input, output, output])));
         }
         for subgroup in self.lower_groups().rev() {
             let spec = self.spec_in(subgroup, CollectiveKind::Scatter, lower);
@@ -270,7 +287,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             };
             let plan = Plan::new(Spec { algorithm: Algorithm::Direct, in_place, ..spec })?;
             let input = view(columns, Unit::Columns { rows: size, width: led });
-            self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch: output }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, output])));
         }
         if received != OUTPUT {
             self.push(Part::Unsort { from: received, into: OUTPUT });
@@ -318,7 +335,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 continue;
             }
             let plan = Plan::new(self.spec_in(subgroup, CollectiveKind::Broadcast, lower))?;
-            self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
+            if self.place.arrivals.is_some() {
+                let all = view(OUTPUT, Unit::Blocks(1));
+                self.push(Part::InParts(Stage::new(plan, subgroup, [all, all, all])));
+            } else {
+                self.vector(subgroup, plan, OUTPUT, OUTPUT, 0);
+            }
         }
         Ok(())
     }
@@ -339,7 +361,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Up(Up { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, input, output: all, scratch: all }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [input, all, all])));
         }
         Ok(())
     }
@@ -361,7 +383,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 let load = TreeData::Held { place: BlockBuffer::Output };
                 (self.tree(subgroup, lower, |tree| PhaseKind::Down(Down { tree, load })), all)
             };
-            self.push(Part::Stage(Stage { plan, subgroup, input: all, output, scratch: all }));
+            self.push(Part::Stage(Stage::new(plan, subgroup, [all, output, all])));
         }
         Ok(())
     }
@@ -401,7 +423,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
 
     /// This rank's subgroup of this level, if it is the leader of all below.
     fn member_of(&self, level: u32) -> Option<Subgroup> {
-        let Placement { hierarchy, root, own } = &self.place;
+        let Placement { hierarchy, root, own, .. } = &self.place;
         let subgroup = hierarchy.subgroup(level, own);
         (hierarchy.member(subgroup, hierarchy.number(subgroup, own), *root) == self.spec.rank).then_some(subgroup)
     }
@@ -442,7 +464,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let unit = Unit::Blocks(quotient(self.blocks, plan.blocks()));
         let scratch = view((BlockBuffer::Scratch, free), unit);
         let (input, output) = (view(input, unit), view(output, unit));
-        self.push(Part::Stage(Stage { plan, subgroup, input, output, scratch }));
+        self.push(Part::Stage(Stage::new(plan, subgroup, [input, output, scratch])));
     }
 
     /// A place for `blocks` blocks of scratch from `free` on, if this rank leads a group, and the first block after it.
@@ -455,10 +477,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     pub(super) fn push(&mut self, part: Part) {
         self.steps = self.steps.wrapping_add(part.len(&self.place));
         if let Part::Stage(stage) = &part {
-            let used = stage.plan.scratch_blocks();
-            if used != 0 {
-                self.scratch = self.scratch.max(stage.first(&self.place, &stage.scratch, used));
-            }
+            self.scratch = self.scratch.max(stage.scratch_end(&self.place));
         }
         if let Some(free) = self.parts.iter_mut().find(|part| part.is_none()) {
             *free = Some(part);
@@ -466,7 +485,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     }
 }
 
-const fn view((buffer, offset): Place, unit: Unit) -> View {
+pub(super) const fn view((buffer, offset): Place, unit: Unit) -> View {
     View { buffer, offset, unit }
 }
 
@@ -506,8 +525,8 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
         return Err(Unsupported::TooLong);
     }
     // The subgroups of a rank have few more members than there are ranks. The stages up and down have at most eight
-    // steps per member, plus those of a tree; a sort has one per rank.
-    let steps = spec.size.wrapping_mul(64).wrapping_add(2048);
+    // steps per member, plus those of a tree; a sort has one per rank. In parts it is a tree for each leader.
+    let steps = spec.size.wrapping_mul(256).wrapping_add(2048);
     if steps.checked_mul(spec.segments).is_none() {
         return Err(Unsupported::TooLong);
     }

@@ -2,7 +2,7 @@
 
 use super::HierarchicalPlan;
 use super::build::{INPUT, OUTPUT, Place};
-use super::stage::{GroupPart, Part};
+use super::stage::{GroupPart, Moves, Part};
 use crate::collective::CollectiveKind;
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::{BlockSpan, Blocks, GroupStep, Rank, Spec};
@@ -29,7 +29,14 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     pub(super) fn group_barrier(&mut self, subgroup: Subgroup) -> bool {
         self.push_group(
             subgroup,
-            GroupMove { collective: CollectiveKind::Barrier, from: None, into: None, each: 1, count: 1 },
+            GroupMove {
+                collective: CollectiveKind::Barrier,
+                from: None,
+                into: None,
+                each: 1,
+                count: 1,
+                moves: Moves::Blocks,
+            },
         )
     }
 
@@ -39,14 +46,20 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let operand = if subgroup.level == 0 { INPUT } else { sum };
         let into = self.leads(subgroup).then_some((sum, blocks));
         let from = Some((operand, blocks));
-        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Reduce, from, into, each: 1, count })
+        self.push_group(
+            subgroup,
+            GroupMove { collective: CollectiveKind::Reduce, from, into, each: 1, count, moves: Moves::Blocks },
+        )
     }
 
     /// Combines the outputs of all members, and gives each the result.
     pub(super) fn group_allreduce(&mut self, subgroup: Subgroup) -> bool {
         let all = Some((OUTPUT, self.blocks));
         let collective = CollectiveKind::Allreduce;
-        self.push_group(subgroup, GroupMove { collective, from: all, into: all, each: 1, count: 1 })
+        self.push_group(
+            subgroup,
+            GroupMove { collective, from: all, into: all, each: 1, count: 1, moves: Moves::Blocks },
+        )
     }
 
     /// Broadcasts the leader's output.
@@ -54,7 +67,12 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let (blocks, count) = self.vectors();
         let data = Some((OUTPUT, blocks));
         let (from, into) = if self.leads(subgroup) { (data, None) } else { (None, data) };
-        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Broadcast, from, into, each: 1, count })
+        let (count, moves) = match self.place.arrivals {
+            Some(arrivals) => (arrivals.parts(), Moves::Arrivals),
+            None => (count, Moves::Blocks),
+        };
+        let collective = CollectiveKind::Broadcast;
+        self.push_group(subgroup, GroupMove { collective, from, into, each: 1, count, moves })
     }
 
     /// Gathers the ranks' blocks, each at `own`, or above the innermost level those that the members hold by position at
@@ -63,7 +81,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let Some(each) = self.equal_parts(subgroup) else { return false };
         let from = Some(if subgroup.level == 0 { (own, 1) } else { self.own_part(subgroup, held) });
         let into = self.leads(subgroup).then(|| self.positions(subgroup, held));
-        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Gather, from, into, each, count: 1 })
+        self.push_group(
+            subgroup,
+            GroupMove { collective: CollectiveKind::Gather, from, into, each, count: 1, moves: Moves::Blocks },
+        )
     }
 
     /// Scatters the leader's blocks, by position at `held`; above the innermost level each member's part to the same place.
@@ -73,7 +94,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         let from = is_leader.then(|| self.positions(subgroup, held));
         let stays = subgroup.level != 0 || self.last.is_some() || is_leader && self.is_in_place(subgroup);
         let into = Some(if stays { self.own_part(subgroup, held) } else { (OUTPUT, 1) });
-        self.push_group(subgroup, GroupMove { collective: CollectiveKind::Scatter, from, into, each, count: 1 })
+        self.push_group(
+            subgroup,
+            GroupMove { collective: CollectiveKind::Scatter, from, into, each, count: 1, moves: Moves::Blocks },
+        )
     }
 
     /// Blocks of a step that moves a vector, and the number of such steps: where ranks have blocks, one moves them all,
@@ -142,7 +166,11 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         subgroup.level == 0 || self.place.root.is_none_or(is_usual)
     }
 
-    fn push_group(&mut self, subgroup: Subgroup, GroupMove { collective, from, into, each, count }: GroupMove) -> bool {
+    fn push_group(
+        &mut self,
+        subgroup: Subgroup,
+        GroupMove { collective, from, into, each, count, moves }: GroupMove,
+    ) -> bool {
         let groups = &self.place.hierarchy;
         let members = groups.members(subgroup);
         // A rank alone has nothing to do but to copy, as a stage does.
@@ -165,7 +193,7 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             from: span(from),
             into: span(into),
         };
-        self.push(Part::Group(GroupPart { step, count }));
+        self.push(Part::Group(GroupPart { step, count, moves }));
         true
     }
 }
@@ -180,4 +208,5 @@ struct GroupMove {
     each: u32,
     /// The number of steps.
     count: u32,
+    moves: Moves,
 }

@@ -1,15 +1,20 @@
 //! One stage: the schedule of a basic collective in a subgroup, with its ranks and blocks translated.
 
+use super::arrivals::Arrivals;
 use crate::schedule::hierarchy::{Location, Subgroup};
 use crate::schedule::radix::{quotient, remainder};
-use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation};
+use crate::schedule::{
+    BlockBuffer, BlockSpan, Blocks, Fold, GroupStep, Hierarchy, Plan, Rank, Step, StepOperation, dependencies,
+};
 
-/// The groups, and the place of the root and of this rank.
+/// The groups, the place of the root and of this rank, and how its leader's blocks arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Placement<T> {
     pub(super) hierarchy: Hierarchy<T>,
     pub(super) root: Option<(Rank, Location)>,
     pub(super) own: Location,
+    /// If they go down the levels in parts.
+    pub(super) arrivals: Option<Arrivals>,
 }
 
 /// The blocks that one block of the subgroup's schedule stands for.
@@ -17,6 +22,9 @@ pub(super) struct Placement<T> {
 pub(super) enum Unit {
     /// This many blocks.
     Blocks(u32),
+    /// One block. A part has `blocks` of the `of` blocks of a vector; the schedule's scratch repeats the part, and the
+    /// memory the vector.
+    Part { blocks: u32, of: u32 },
     /// The blocks of the ranks that the member with the block's number stands for, by position. A schedule's scratch
     /// repeats them.
     Member,
@@ -37,31 +45,53 @@ pub(super) struct View {
     pub(super) unit: Unit,
 }
 
-/// A basic collective.
+/// The members of a basic collective.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Members {
+    /// Those of a subgroup.
+    Of(Subgroup),
+    /// The ranks at the positions from `first` on that are `stride` apart.
+    Every { first: u32, stride: u32 },
+}
+
+/// A basic collective, or some adjacent steps of its schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Stage {
     /// One segment.
     pub(super) plan: Plan,
-    pub(super) subgroup: Subgroup,
+    /// The first step, and the number of steps.
+    pub(super) steps: (u32, u32),
+    pub(super) members: Members,
     pub(super) input: View,
     pub(super) output: View,
     pub(super) scratch: View,
 }
 
-/// Collectives of one of this rank's subgroups by other means than messages: one per block, or one for all blocks.
+/// What each of several collectives moves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Moves {
+    /// The blocks after those of the one before.
+    Blocks,
+    /// A part of [`Arrivals`].
+    Arrivals,
+}
+
+/// Collectives of one of this rank's subgroups by other means than messages: one per block or part, or one for all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct GroupPart {
     /// The first one.
     pub(super) step: GroupStep,
-    /// Their number. Each moves the block after that of the one before.
+    /// Their number.
     pub(super) count: u32,
+    pub(super) moves: Moves,
 }
 
 impl GroupPart {
-    fn step(&self, i: u32, segment: u32) -> Step {
-        let at = |span: BlockSpan| match span.blocks.is_empty() {
-            true => span,
-            false => BlockSpan { blocks: span.blocks.shifted(i), ..span },
+    fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Step {
+        let at = |span: BlockSpan| match (span.blocks.is_empty(), self.moves) {
+            (true, _) => span,
+            (false, Moves::Blocks) => BlockSpan { blocks: span.blocks.shifted(i), ..span },
+            (false, Moves::Arrivals) => BlockSpan { blocks: place.arrived(i), ..span },
         };
         let step = GroupStep { from: at(self.step.from), into: at(self.step.into), ..self.step };
         Step { operation: StepOperation::Group(step.placed(segment)), dependencies: 0 }
@@ -69,10 +99,11 @@ impl GroupPart {
 }
 
 /// A part of a schedule.
-#[expect(clippy::large_enum_variant, reason = "there is no allocator; a plan has few sorts")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     Stage(Stage),
+    /// The stage once for each part of [`Arrivals`].
+    InParts(Stage),
     Group(GroupPart),
     /// Copies one block.
     Copy {
@@ -99,7 +130,8 @@ pub(super) enum Part {
 impl Part {
     pub(super) fn len<T: AsRef<[u32]>>(&self, place: &Placement<T>) -> u32 {
         match self {
-            Self::Stage(stage) => stage.plan.steps(),
+            Self::Stage(stage) => stage.steps.1,
+            Self::InParts(stage) => stage.plan.steps().wrapping_mul(place.arrivals()),
             Self::Group(part) => part.count,
             Self::Copy { .. } | Self::Prepend { .. } => 1,
             Self::Sort { .. } | Self::Unsort { .. } => place.hierarchy.ranks(),
@@ -108,14 +140,15 @@ impl Part {
 
     /// Whether it is a collective in this subgroup.
     pub(super) fn is_of(&self, subgroup: Subgroup) -> bool {
-        matches!(self, Self::Stage(stage) if stage.subgroup == subgroup)
+        matches!(self, Self::Stage(stage) if stage.members == Members::Of(subgroup))
     }
 
     /// Step `i` for a segment.
     pub(super) fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
         let (from, into) = match *self {
             Self::Stage(ref stage) => return stage.step(place, i, segment),
-            Self::Group(ref part) => return Some(part.step(i, segment)),
+            Self::InParts(ref stage) => return stage.step_of_part(place, i, segment),
+            Self::Group(ref part) => return Some(part.step(place, i, segment)),
             Self::Copy { from, into } | Self::Prepend { before: from, operand: into } => ((from, 0), (into, 0)),
             Self::Sort { from, into } => ((from, place.hierarchy.rank_at(i).0), (into, i)),
             Self::Unsort { from, into } => ((from, i), (into, place.hierarchy.rank_at(i).0)),
@@ -135,14 +168,58 @@ impl Part {
     }
 }
 
+impl<T: AsRef<[u32]>> Placement<T> {
+    /// The number of parts that go down the levels.
+    fn arrivals(&self) -> u32 {
+        self.arrivals.map_or(0, |arrivals| arrivals.parts())
+    }
+
+    /// The blocks of a part.
+    fn arrived(&self, part: u32) -> Blocks {
+        self.arrivals.and_then(|arrivals| arrivals.blocks(self, part)).unwrap_or(Blocks::NONE)
+    }
+}
+
 impl Stage {
+    /// A whole collective in a subgroup, with its input, output and scratch.
+    pub(super) const fn new(plan: Plan, subgroup: Subgroup, [input, output, scratch]: [View; 3]) -> Self {
+        let steps = (0, plan.steps());
+        Self { plan, steps, members: Members::Of(subgroup), input, output, scratch }
+    }
+
     fn step<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
-        let Step { operation, dependencies } = self.plan.step(i)?;
-        let rank = |number: Rank| place.hierarchy.member(self.subgroup, number.0, place.root);
-        let span = |span: BlockSpan| BlockSpan { segment, ..self.span(place, span) };
+        self.translate(place, i, segment, |blocks| BlockSpan { segment, ..self.span(place, blocks) })
+    }
+
+    /// Step `i` where the stage is executed once for each part: all its steps of one part before those of the next one.
+    fn step_of_part<T: AsRef<[u32]>>(&self, place: &Placement<T>, i: u32, segment: u32) -> Option<Step> {
+        let each = self.plan.steps();
+        let part = quotient(i, each);
+        let blocks = place.arrived(part);
+        let turn = segment.wrapping_mul(place.arrivals()).wrapping_add(part);
+        let span = |_| BlockSpan { buffer: self.output.buffer, blocks, segment };
+        self.translate(place, remainder(i, each), turn, span)
+    }
+
+    /// A step of the plan with its ranks translated, in the `turn`th execution of the plan.
+    fn translate<T: AsRef<[u32]>>(
+        &self,
+        place: &Placement<T>,
+        i: u32,
+        turn: u32,
+        span: impl Fn(BlockSpan) -> BlockSpan,
+    ) -> Option<Step> {
+        let (first, _) = self.steps;
+        let Step { operation, dependencies } = self.plan.step(first.wrapping_add(i))?;
+        let rank = |number: Rank| match self.members {
+            Members::Of(subgroup) => place.hierarchy.member(subgroup, number.0, place.root),
+            Members::Every { first, stride } => {
+                place.hierarchy.rank_at(first.wrapping_add(number.0.wrapping_mul(stride)))
+            }
+        };
         // Two ranks are members of one subgroup at most, whose trees up and down have the same root, and whose scan
         // sends to higher numbers: one of them sends to the other in one stage only.
-        let unique = |key: u32| segment.wrapping_mul(self.plan.keys).wrapping_add(key);
+        let unique = |key: u32| turn.wrapping_mul(self.plan.keys).wrapping_add(key);
         let operation = match operation {
             StepOperation::Send { to, port, key, from } => {
                 StepOperation::Send { to: rank(to), port, key: unique(key), from: span(from) }
@@ -157,7 +234,8 @@ impl Stage {
             // No basic collective has groups.
             StepOperation::Group(_) => return None,
         };
-        Some(Step { operation, dependencies })
+        // Those on steps before the first one are found again by the blocks that they access.
+        Some(Step { operation, dependencies: dependencies & dependencies::steps(i, 0, i) })
     }
 
     fn span<T: AsRef<[u32]>>(&self, place: &Placement<T>, span: BlockSpan) -> BlockSpan {
@@ -171,10 +249,19 @@ impl Stage {
 
     /// Blocks of the subgroup's schedule as blocks of the whole collective. Sets of more than two runs need blocks of
     /// one unit; columns are those of adjacent blocks.
-    fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
+    pub(super) fn blocks<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, blocks: Blocks) -> Blocks {
         let at = |block: u32| self.first(place, view, block);
-        let range = |(first, run): (u32, u32)| (at(first), at(first.wrapping_add(run)).wrapping_sub(at(first)));
-        if let (Unit::Blocks(each), 2.., Blocks::UNWRAPPED) = (view.unit, blocks.count, blocks.modulus) {
+        let range = |(first, run): (u32, u32)| match view.unit {
+            // Of one repetition.
+            Unit::Part { .. } => (at(first), run),
+            _ => (at(first), at(first.wrapping_add(run)).wrapping_sub(at(first))),
+        };
+        let each = match view.unit {
+            Unit::Blocks(each) => Some(each),
+            Unit::Part { .. } => Some(1),
+            _ => None,
+        };
+        if let (Some(each), 2.., Blocks::UNWRAPPED) = (each, blocks.count, blocks.modulus) {
             let times = |n: u32| n.wrapping_mul(each);
             let (run, stride, last) = (times(blocks.run), times(blocks.stride), times(blocks.last));
             return Blocks { first: at(blocks.first), run, stride, last, ..blocks };
@@ -191,25 +278,42 @@ impl Stage {
         Blocks { first: one.0, run: one.1, stride, count: 2, last: two.1, modulus }
     }
 
+    /// The first block after its scratch.
+    pub(super) fn scratch_end<T: AsRef<[u32]>>(&self, place: &Placement<T>) -> u32 {
+        match (self.plan.scratch_blocks(), self.scratch.unit) {
+            (0, _) => 0,
+            (used, Unit::Part { .. }) => self.first(place, &self.scratch, used.wrapping_sub(1)).wrapping_add(1),
+            (used, _) => self.first(place, &self.scratch, used),
+        }
+    }
+
     /// The first block of block `block` of the subgroup's schedule.
-    pub(super) fn first<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, block: u32) -> u32 {
+    fn first<T: AsRef<[u32]>>(&self, place: &Placement<T>, view: &View, block: u32) -> u32 {
         let groups = &place.hierarchy;
-        let members = groups.members(self.subgroup);
-        let from_first = |number| groups.start(self.subgroup, number).wrapping_sub(groups.start(self.subgroup, 0));
+        let subgroup = match self.members {
+            Members::Of(subgroup) => subgroup,
+            // Its units are blocks.
+            Members::Every { .. } => groups.top(),
+        };
+        let members = groups.members(subgroup);
+        let from_first = |number| groups.start(subgroup, number).wrapping_sub(groups.start(subgroup, 0));
         let at = match view.unit {
             Unit::Blocks(each) => block.wrapping_mul(each),
+            Unit::Part { blocks, of } => {
+                quotient(block, blocks).wrapping_mul(of).wrapping_add(remainder(block, blocks))
+            }
             // The end of the last member's blocks is not the start of the first one's in the next repetition.
             Unit::Member => match block.checked_sub(1) {
-                None => groups.start(self.subgroup, 0),
+                None => groups.start(subgroup, 0),
                 Some(before) => {
                     let number = remainder(before, members).wrapping_add(1);
                     let repeated = quotient(before, members).wrapping_mul(groups.ranks());
-                    groups.start(self.subgroup, number).wrapping_add(repeated)
+                    groups.start(subgroup, number).wrapping_add(repeated)
                 }
             },
             Unit::Rows(each) => from_first(block).wrapping_mul(each),
             Unit::Columns { .. } => from_first(block),
-            Unit::Own => groups.start(self.subgroup, groups.number(self.subgroup, &place.own).wrapping_add(block)),
+            Unit::Own => groups.start(subgroup, groups.number(subgroup, &place.own).wrapping_add(block)),
         };
         at.wrapping_add(view.offset)
     }

@@ -1,15 +1,23 @@
 //! Whether a schedule composed over the ranks of hosts is faster than a flat one, by closed forms.
 
-use super::{Choice, LinkModel, choose};
+use super::{Choice, LinkModel, choose, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::ids::Rank;
 use crate::schedule::hierarchy::Hierarchy;
-use crate::schedule::{Algorithm, LowerTrees};
+use crate::schedule::levels::algorithm_of_parts;
+use crate::schedule::{Algorithm, HierarchyOptions, Leaders, LowerTrees};
 
 /// Bytes up to which the rounds of a collective count more than its bytes. A flat schedule has rounds within hosts, too,
 /// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead. Not those of
 /// an alltoall, whose leaders move the square of a group's ranks.
 const SHORT: usize = 1024;
+
+/// The time of phases that take `sum` in all and `longest` the longest of them: segments and blocks of a phase, in `parts`
+/// parts, overlap with those of the others.
+fn overlapped(sum: u64, longest: u64, parts: u32) -> u64 {
+    let others = sum.saturating_sub(longest);
+    longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others))
+}
 
 impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// Whether the composed schedule is faster than a flat one by the model, with messages that cost `intra` within a
@@ -19,6 +27,7 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
             return false;
         }
         let Some(composed) = self.time_ps(plan, lower, intra, inter) else { return false };
+        let composed = composed.min(self.time_of_all_leaders_ps(plan, lower, intra, inter).unwrap_or(u64::MAX));
         if plan.collective != CollectiveKind::Alltoall && self.whole(plan) <= SHORT {
             return true;
         }
@@ -37,6 +46,37 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         match plan.collective {
             CollectiveKind::Broadcast | CollectiveKind::Reduce => composed < flat.saturating_add(flat >> 3),
             _ => composed < flat.saturating_sub(flat >> 3),
+        }
+    }
+
+    /// How the schedule over these groups is composed, by the model of [`pays`](Self::pays), whether it pays or not.
+    ///
+    /// An allgather, or a broadcast that ends with one, goes down the levels in parts if the bytes of the smallest part
+    /// take at least the latency of a message within a group. All ranks of a group lead if that is faster.
+    pub fn options(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        intra: &LinkModel,
+        inter: &LinkModel,
+    ) -> HierarchyOptions {
+        let one = self.time_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
+        let all = self.time_of_all_leaders_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
+        let moved = (self.part_bytes(plan) as u64).saturating_mul(u64::from(intra.ps_per_byte));
+        let leaders = if all < one { Leaders::All } else { Leaders::One };
+        HierarchyOptions { lower, in_parts: moved >= ps(intra.latency_ns), leaders }
+    }
+
+    /// Bytes of the smallest part in which a vector may go down the levels.
+    fn part_bytes(&self, plan: &CollectiveSpec) -> usize {
+        let top = self.top();
+        match plan.collective {
+            CollectiveKind::Allgather => {
+                let ranks = |group: u32| self.start(top, group.wrapping_add(1)).wrapping_sub(self.start(top, group));
+                let fewest = (0..self.members(top)).map(ranks).min().unwrap_or(1);
+                plan.bytes.saturating_mul(fewest as usize)
+            }
+            _ => plan.bytes.checked_div(self.members(top) as usize).unwrap_or(0),
         }
     }
 
@@ -61,13 +101,38 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         let top = choose(&leaders, self.leaders_vary(plan.collective), inter);
         let between = top.time_ps(&leaders, false, inter).ok()?;
         let (within, longest) = self.within_ps(plan, lower, intra)?;
-        let longest = longest.max(between);
-        // Segments and blocks of a phase overlap with those of the others.
-        let others = within.saturating_add(between).saturating_sub(longest);
         let phases = self.phases(plan);
         let is_in_parts = phases.iter().flatten().count() > 1 && leaders.bytes > plan.bytes;
         let parts = top.segments.max(if is_in_parts { 2 } else { 1 });
-        Some(longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others)))
+        Some(overlapped(within.saturating_add(between), longest.max(between), parts))
+    }
+
+    /// The time of the schedule with all ranks as leaders, in picoseconds. `None`: there is no such schedule.
+    ///
+    /// All bytes of a host pass its link, as those of one leader do, but each rank handles and combines its part only.
+    fn time_of_all_leaders_ps(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        intra: &LinkModel,
+        inter: &LinkModel,
+    ) -> Option<u64> {
+        let each = self.ranks_of_each_group()?;
+        let algorithm = algorithm_of_parts(plan.collective, lower, each)?;
+        let leaders = self.leaders(plan);
+        let top = choose(&leaders, false, inter);
+        let part = CollectiveSpec { bytes: leaders.bytes.div_ceil(each as usize), ..leaders };
+        let at = |ps_per_byte| top.time_ps(&part, false, &LinkModel { ps_per_byte, ..*inter }).ok();
+        let (own, without) = (at(inter.ps_per_byte)?, at(0)?);
+        // An exchange sends and receives, and the link does both at a time.
+        let passing = at(inter.ps_per_byte.saturating_mul(each))?.saturating_sub(without);
+        let passing = if top.algorithm == Algorithm::Knomial { passing } else { passing >> 1 };
+        let between = own.max(without.saturating_add(passing));
+        let radix = lower.ports.saturating_add(1);
+        let choice = Choice { algorithm, ports: lower.ports, radix, segments: 1, order: plan.order };
+        let group = CollectiveSpec { rank: Rank(0), root: Rank(0), size: each, ..*plan };
+        let within = choice.time_ps(&group, false, intra).ok()?;
+        Some(overlapped(within.saturating_add(between), within.max(between), top.segments))
     }
 
     /// The time within the groups, of all levels, and of the longest phase of a level, in picoseconds. `None`: there is no
