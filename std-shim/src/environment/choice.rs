@@ -90,7 +90,9 @@ words! {
 
 words! {
     /// How the ranks of an innermost subgroup exchange their parts of a composed collective.
-    GroupMeans, Messages {
+    GroupMeans, Auto {
+        /// By the means that is faster for the collective and its length.
+        Auto = "auto",
         /// By messages.
         Messages = "messages",
         /// In shared memory, whose slots are published and polled, if no innermost subgroup has ranks of several nodes.

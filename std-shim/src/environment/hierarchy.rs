@@ -82,7 +82,7 @@ impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
 
 impl HierarchyChoice {
     /// No subgroups.
-    pub const OFF: Self = Self { groups: SubgroupChoice::Off, innermost: GroupMeans::Messages };
+    pub const OFF: Self = Self { groups: SubgroupChoice::Off, innermost: GroupMeans::Auto };
 
     /// Whether each rank must know the units of its processors.
     ///
@@ -133,7 +133,7 @@ impl SubgroupRule {
 #[error(
     "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
      host,socket; or up to five sizes of nested groups of consecutive ranks, such as 8,2; and after any but off \
-     :slots for shared memory within the innermost groups, or :messages"
+     :slots for shared memory within the innermost groups, :messages, or :auto"
 )]
 pub struct HierarchyError;
 
@@ -145,7 +145,7 @@ impl FromStr for HierarchyChoice {
         let mut innermost = None;
         let mut groups = Vec::new();
         for part in text.split(',') {
-            if innermost == Some(GroupMeans::Slots) {
+            if innermost.is_some_and(|means| means != GroupMeans::Messages) {
                 return Err(HierarchyError);
             }
             let (group, means) = part.split_once(':').map_or((part, None), |(group, means)| (group, Some(means)));
@@ -414,13 +414,14 @@ mod tests {
             "host,socket,cache",
             "switch,host,socket,numa,cache",
             "auto:slots",
+            "auto:messages",
             "host,cache:slots",
             "8,2:slots",
         ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
         for (long, short) in
-            [("switch:messages,host:slots", "switch,host:slots"), ("auto:messages", "auto"), ("4:messages", "4")]
+            [("switch:messages,host:slots", "switch,host:slots"), ("auto:auto", "auto"), ("4:auto", "4")]
         {
             assert_eq!(long.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(short));
         }
@@ -428,6 +429,7 @@ mod tests {
             "",
             "off:messages",
             "host:slots,cache",
+            "host:auto,cache",
             "host:slots,cache:slots",
             "host:multicast",
             "host:",
@@ -483,7 +485,9 @@ mod tests {
             |text, nodes: [u32; 4]| Subgroups::new(choice(text), &nodes.map(RankLocation::from)).map(|of| of.innermost);
         assert_eq!(means("2:slots", [0, 0, 1, 1]), Some(GroupMeans::Slots));
         assert_eq!(means("2:slots", [0, 0, 0, 1]), Some(GroupMeans::Messages), "a group has ranks of two nodes");
-        assert_eq!(means("2", [0, 0, 1, 1]), Some(GroupMeans::Messages));
+        assert_eq!(means("2:messages", [0, 0, 1, 1]), Some(GroupMeans::Messages));
+        assert_eq!(means("2", [0, 0, 1, 1]), Some(GroupMeans::Auto));
+        assert_eq!(means("2", [0, 0, 0, 1]), Some(GroupMeans::Messages));
     }
 
     /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.

@@ -1,6 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
+mod composed;
 mod interconnect;
 mod multicast;
 mod overrides;
@@ -14,6 +15,7 @@ use alloc::sync::Arc;
 use std::path::Path;
 use std::sync::OnceLock;
 
+pub use composed::{Composed, Composition};
 pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
 pub use multicast::MulticastUse;
 pub(crate) use multicast::{MEMBERS_MAX as MULTICAST_MEMBERS_MAX, NAME as MULTICAST_NAME};
@@ -29,11 +31,12 @@ pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose,
-    choose_with, multicast_pays,
+    Algorithm, Choice, Constraints, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
+    multicast_pays,
 };
 
-use super::hierarchy::{HierarchyChoice, Subgroups};
+use super::GroupMeans;
+use super::hierarchy::{HierarchyChoice, SubgroupChoice, Subgroups};
 use super::link_speed::LinkSpeed;
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
@@ -54,11 +57,11 @@ pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
 /// The built-in table of measurements.
 const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
-/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
-const COLLECTED_MAX: usize = 64 << 20;
-
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
+
+/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
+const COLLECTED_MAX: usize = 64 << 20;
 
 /// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -229,6 +232,16 @@ impl Tuning {
     /// ```
     pub const fn hierarchy(&self) -> HierarchyChoice {
         self.hierarchy
+    }
+
+    /// The subgroups of a job's communicators. Where no collective is composed, they need no shared memory.
+    pub(crate) fn hierarchy_in_use(&self) -> HierarchyChoice {
+        match self.hierarchy.groups {
+            SubgroupChoice::Auto if self.sharing() > 1 => {
+                HierarchyChoice { innermost: GroupMeans::Messages, ..self.hierarchy }
+            }
+            _ => self.hierarchy,
+        }
     }
 
     /// Sets the subgroups over which collectives are composed.
@@ -526,8 +539,9 @@ impl Tuning {
         }
     }
 
-    /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
-    /// many of each block. `None`, equal on all ranks: the collective is flat.
+    /// The schedule of a collective over subgroups, and what selected it. `segments`: at least so many of each block;
+    /// `has_lane`: the ranks of this rank's innermost group can exchange their parts in shared memory. `None`, equal on all
+    /// ranks: the collective is flat.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -551,15 +565,15 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
-        has_group_steps: bool,
-    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
+        has_lane: bool,
+    ) -> Option<Composed> {
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
         if over.is_auto() && !pays() {
             return None;
         }
-        self.compose_always(plan, varying, carrier, over, segments, has_group_steps)
+        self.compose_always(plan, varying, carrier, over, segments, has_lane)
     }
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
@@ -587,22 +601,17 @@ impl Tuning {
         carrier: Carrier,
         over: &Subgroups,
         segments: u32,
-        has_group_steps: bool,
-    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
-        if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
-            return None;
-        }
-        let decision = self.decide(&over.hierarchy().leaders(plan), vary, carrier).ok()?;
+        has_lane: bool,
+    ) -> Option<Composed> {
+        let leaders = leaders(plan, over)?;
+        let decision = self.decide(&leaders, over.hierarchy().leaders_vary(plan.collective), carrier).ok()?;
         // The user's algorithm can only do the call of all ranks.
-        if vary && decision.override_error.is_some() {
+        if over.hierarchy().leaders_vary(plan.collective) && decision.override_error.is_some() {
             return None;
         }
-        let mut spec = decision.choice.spec(plan, varying);
-        spec.segments = spec.segments.max(segments);
-        let new = if has_group_steps { HierarchicalPlan::with_group_steps } else { HierarchicalPlan::new };
-        let schedule = new(spec, LOWER_TREES, over.hierarchy().clone()).ok()?;
-        Some((decision, schedule))
+        let selected_by = if over.is_auto() { SelectedBy::Model } else { SelectedBy::Override };
+        let composition = Composition::of(selected_by, over.innermost(), SelectedBy::Override);
+        Composed::new((decision, composition), (plan, varying), over, segments, has_lane)
     }
 
     /// The variables, without prefix, that give another process these settings.
@@ -621,6 +630,13 @@ impl Tuning {
         let hierarchy = (!is_default).then(|| ("HIERARCHY", self.hierarchy.to_string()));
         said.chain(table).chain(sharing).chain(speed).chain(hierarchy)
     }
+}
+
+/// The collective among the leaders of the last level. `None`: they would hold too many bytes.
+fn leaders(plan: &CollectiveSpec, over: &Subgroups) -> Option<CollectiveSpec> {
+    let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
+    let is_too_long = vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX;
+    (!is_too_long).then(|| over.hierarchy().leaders(plan))
 }
 
 /// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.

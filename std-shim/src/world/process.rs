@@ -152,7 +152,7 @@ impl Process {
         };
         let messenger = messenger::messenger(rank_slot.1, pool, limit, &mut regions)?;
         let mut collectives = CollectiveTable::new(choices, slots);
-        let hierarchy = settings.tuning.hierarchy();
+        let hierarchy = settings.tuning.hierarchy_in_use();
         let located: Vec<RankLocation> = membership.table().iter().map(RankLocation::from).collect();
         let subgroups = Subgroups::new(hierarchy, &located).map(Arc::new);
         collectives.open((WORLD, 0), Group::all(rank_slot.1), is_whole, subgroups);

@@ -792,11 +792,13 @@ impl Communicator {
 
 impl Process {
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
-    /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node.
+    /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node; `is_spare`:
+    /// a communicator of several nodes may take the slot unasked.
     pub(in crate::world) fn open_slot(
         &mut self,
         context: u32,
-        (slot, shares_node): (CommunicatorSlot, bool),
+        slot: CommunicatorSlot,
+        (shares_node, is_spare): (bool, bool),
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
@@ -807,7 +809,7 @@ impl Process {
             Some(group) => {
                 (of.slot, of.barrier_mode, of.areas) = (Some(slot), Some(group.barrier_mode()), Some(group.areas()))
             }
-            None if !is_intra_node && shares_node && self.open_lane(context, Some(slot)) => {
+            None if !is_intra_node && shares_node && self.open_lane(context, Some((slot, is_spare))) => {
                 self.collectives.contexts.get_mut(context)?.slot = Some(slot);
             }
             None => self.collectives.communicator_slots.release(slot),

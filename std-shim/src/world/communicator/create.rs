@@ -16,7 +16,7 @@ use crate::environment::{Location, RankLocation, own_location};
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
-use crate::world::collective::intra_node::communicator_slots::CommunicatorSlot;
+use crate::world::collective::intra_node::communicator_slots::{CommunicatorSlot, are_spare};
 use crate::world::collective::operation::UserOperation;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
@@ -395,8 +395,14 @@ impl Communicator {
     fn reserve_alone(&self) -> Result<ReservedContext<'_>, CreateError> {
         let mut process = self.shared.lock();
         let (context, generation) = process.collectives.free_context().ok_or(CreateError::NoContext)?;
-        let agreed =
-            AgreedContext { context, generation, shares_node: process.shares_its_node(), slot: None, group: None };
+        let agreed = AgreedContext {
+            context,
+            generation,
+            shares_node: process.shares_its_node(),
+            slot: None,
+            has_spare_slots: false,
+            group: None,
+        };
         process.reserve(&agreed);
         Ok(ReservedContext { agreed, parent: self, is_known: true, groups: None })
     }
@@ -445,7 +451,9 @@ impl Communicator {
                 let generation = terms.generation as u32;
                 let room = first_slot(terms.slots, generation);
                 let shares_node = terms.shares_node != 0;
-                let agreed = AgreedContext { context, generation, shares_node, slot: room, group: None };
+                let has_spare_slots = are_spare(terms.slots);
+                let agreed =
+                    AgreedContext { context, generation, shares_node, slot: room, has_spare_slots, group: None };
                 process.reserve(&agreed);
                 agreed
             });
@@ -469,12 +477,12 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
-        let AgreedContext { context, generation, shares_node, slot, group } = agreed;
+        let AgreedContext { context, generation, shares_node, slot, has_spare_slots, group } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
-        let on_node = slot.and_then(|slot| process.open_slot(context, (slot, shares_node), rank));
+        let on_node = slot.and_then(|slot| process.open_slot(context, slot, (shares_node, has_spare_slots), rank));
         process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);

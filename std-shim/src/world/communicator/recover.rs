@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use super::Communicator;
 use super::create::first_slot;
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW};
+use crate::world::collective::intra_node::communicator_slots::are_spare;
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
@@ -169,6 +170,7 @@ impl Communicator {
                     generation,
                     shares_node: flags & 2 != 0,
                     slot: room,
+                    has_spare_slots: are_spare(flags >> SLOTS_SHIFT),
                     group: None,
                 })
             });

@@ -42,17 +42,21 @@ impl CollectiveTable {
 impl Process {
     /// Opens the lane of a communicator for this rank's innermost group, in its slot or for the World. Returns whether
     /// there is one. Called if the ranks of the group agree that they share memory: otherwise ranks with a lane would
-    /// wait there for ranks without one.
-    pub(in crate::world) fn open_lane(&mut self, context: u32, slot: Option<CommunicatorSlot>) -> bool {
+    /// wait there for ranks without one. A slot that is not spare is taken only if the user asks for slots.
+    pub(in crate::world) fn open_lane(&mut self, context: u32, slot: Option<(CommunicatorSlot, bool)>) -> bool {
         let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return false };
         let Some(of) = self.collectives.contexts.get_mut(context) else { return false };
         let (Some(subgroups), Some(own)) = (&of.subgroups, of.members.number(self.rank)) else { return false };
-        if subgroups.innermost() != GroupMeans::Slots {
-            return false;
+        let is_available = slot.is_none_or(|(_, is_spare)| is_spare);
+        match subgroups.innermost() {
+            GroupMeans::Slots => {}
+            GroupMeans::Auto if is_available => {}
+            GroupMeans::Auto | GroupMeans::Messages => return false,
         }
         let group = subgroups.hierarchy().innermost_group(Member(own.0));
         let members = group.map(|rank| of.members.world_rank(Rank(rank.0))).collect::<Option<_>>();
-        of.lane = members.and_then(|members| GroupLane::new(&node, (context, slot), members, self.rank));
+        of.lane = members
+            .and_then(|members| GroupLane::new(&node, (context, slot.map(|(slot, _)| slot)), members, self.rank));
         of.lane.is_some()
     }
 

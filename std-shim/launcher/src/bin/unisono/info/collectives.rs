@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     DeviceChoice, GroupMeans, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
-    tuning::{COLLECTIVES, Carrier, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
+    tuning::{COLLECTIVES, Carrier, Composed, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -76,6 +76,11 @@ struct Row {
     leaders: Option<u32>,
     /// Whether the ranks of an innermost subgroup exchange their parts in shared memory.
     group_slots: bool,
+    /// What selected that the collective is composed over subgroups, and the means within the innermost ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    means_by: Option<&'static str>,
     /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
@@ -109,10 +114,10 @@ impl Row {
     }
 
     fn why(&self) -> String {
-        match &self.override_refused {
-            Some(reason) => format!("{}; not the override: {reason}", self.decided_by),
-            None => self.decided_by.to_owned(),
-        }
+        let composed = self.groups_by.zip(self.means_by);
+        let composed = composed.map(|(groups, means)| format!("; groups: {groups}; means: {means}"));
+        let refused = self.override_refused.as_ref().map(|reason| format!("; not the override: {reason}"));
+        [composed, refused].into_iter().flatten().fold(self.decided_by.to_owned(), |said, more| said + &more)
     }
 }
 
@@ -236,6 +241,8 @@ impl JobOptions {
             units: None,
             leaders: None,
             group_slots: false,
+            groups_by: None,
+            means_by: None,
             predicted_ns: None,
             decided_by: SelectedBy::Rule.name(),
             override_refused: None,
@@ -268,12 +275,13 @@ impl JobOptions {
             return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
         let composed = subgroups
-            .and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.innermost() == GroupMeans::Slots));
+            .and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.innermost() != GroupMeans::Messages));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
-        let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
-        let group_slots = composed.as_ref().is_some_and(|(_, schedule)| schedule.has_group_steps());
+        let leaders = composed.as_ref().map(|composed| composed.schedule.leaders());
+        let group_slots = composed.as_ref().is_some_and(|composed| composed.schedule.has_group_steps());
+        let composition = composed.as_ref().map(|composed| composed.composition);
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
-            Some((decision, _)) => decision,
+            Some(Composed { decision, .. }) => decision,
             None => tuning.decide(plan, false, interconnect)?,
         };
         let Choice { algorithm, ports, radix, segments, .. } = choice;
@@ -285,6 +293,8 @@ impl JobOptions {
             segments: Some(segments),
             leaders,
             group_slots,
+            groups_by: composition.map(|composition| composition.selected_by.name()),
+            means_by: composition.map(|composition| composition.means_by.name()),
             predicted_ns: match leaders {
                 Some(_) => None,
                 None => Some(choice.time_ps(plan, false, &tuning.cost(interconnect))? / 1000),
@@ -404,13 +414,13 @@ mod tests {
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = |hierarchy: &str| {
             let line = format!("-n 6 --nodes 3 --bytes 64K --hierarchy {hierarchy} --allreduce ring:segments=1");
-            rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row").shown()
+            rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row")
         };
-        assert_eq!(ring("host"), "ring:k=1 of 3 leaders");
-        assert_eq!(
-            (ring("host:slots"), ring("4,2:slots")),
-            ("ring:k=1 of 3 leaders, slots".into(), "ring:k=1 of 2 leaders, slots".into())
-        );
+        assert_eq!(ring("host:messages").shown(), "ring:k=1 of 3 leaders");
+        assert_eq!(ring("host:slots").shown(), "ring:k=1 of 3 leaders, slots");
+        assert_eq!(ring("host:slots").why(), "override; groups: override; means: override");
+        assert_eq!(ring("4,2").shown(), "ring:k=1 of 2 leaders, slots");
+        assert_eq!(ring("4,2").why(), "override; groups: override; means: rule");
         let cached = rows("-n 8 --nodes 2 --sockets 2 --caches 2 --bytes 8 --hierarchy socket,cache");
         assert!(cached.iter().any(|row| row.leaders == Some(4)), "one of each socket");
     }
@@ -423,7 +433,8 @@ mod tests {
         assert_eq!((bruck.option_text().as_str(), bruck.why().as_str()), ("bruck:k=2,segments=3", "override"));
         assert_eq!(find(rows(line), "reduce").algorithm, "ring");
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
-        assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
+        let why = "model; groups: model; means: rule; not the override: this algorithm needs a commutative operation";
+        assert_eq!(ordered.why(), why);
         let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
         let said = |name| find(fixed.clone(), name).option_text();
         assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
@@ -442,7 +453,8 @@ mod tests {
         .expect("written");
         let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
         let why = |name| find(tuned.clone(), name).why();
-        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
+        let by_model = "model; groups: model; means: rule";
+        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), by_model.into(), "override".into()));
         assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
         let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
         assert_eq!(intra_node.why(), "rule; not the override: blocking calls within a node use shared memory");
