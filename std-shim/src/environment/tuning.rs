@@ -237,11 +237,42 @@ impl Tuning {
     /// The subgroups of a job's communicators. Where no collective is composed, they need no shared memory.
     pub(crate) fn hierarchy_in_use(&self) -> HierarchyChoice {
         match self.hierarchy.groups {
-            SubgroupChoice::Auto if self.sharing() > 1 => {
+            SubgroupChoice::Auto if self.sharing() > 1 && !self.names_hosts() => {
                 HierarchyChoice { innermost: GroupMeans::Messages, ..self.hierarchy }
             }
             _ => self.hierarchy,
         }
+    }
+
+    /// Whether an override or the table names a schedule over hosts.
+    fn names_hosts(&self) -> bool {
+        let overrides = self.overrides.iter().flatten().any(|wanted| wanted.hosts.is_some());
+        overrides || self.selected_table().is_some_and(TuningTable::names_hosts)
+    }
+
+    /// Why schedules over hosts that an override or the table names are not used in a job with these subgroups, if there are
+    /// any.
+    ///
+    /// ```
+    /// use unisono::environment::{Override, Tuning};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert_eq!(tuning.ignored_hosts(None), None);
+    /// tuning.set(Override::new(CollectiveKind::Reduce, "host+ring")?);
+    /// assert_eq!(tuning.ignored_hosts(None), Some("no host has several ranks, or there is only one"));
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
+    pub fn ignored_hosts(&self, over: Option<&Subgroups>) -> Option<&'static str> {
+        if !self.names_hosts() || over.is_some_and(Subgroups::is_auto) {
+            return None;
+        }
+        let is_auto = self.hierarchy.groups == SubgroupChoice::Auto;
+        Some(if is_auto {
+            "no host has several ranks, or there is only one"
+        } else {
+            "--hierarchy selects the subgroups"
+        })
     }
 
     /// Sets the subgroups over which collectives are composed.
@@ -382,6 +413,7 @@ impl Tuning {
         let interconnect = interconnect.into();
         let (carrier, link) = (interconnect.carrier, self.cost(interconnect));
         let given = |wanted: Override| match wanted.wanted {
+            Wanted::Schedule(_) if wanted.hosts.is_some() => Err(Unsupported::Groups),
             Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
             Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
             Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
@@ -539,7 +571,7 @@ impl Tuning {
         }
     }
 
-    /// The schedule of a collective over subgroups, and what selected it. `segments`: at least so many of each block;
+    /// The schedule of a collective over subgroups, and what selected it. `segments`: the least number for each block;
     /// `has_lane`: the ranks of this rank's innermost group can exchange their parts in shared memory. `None`, equal on all
     /// ranks: the collective is flat.
     ///
@@ -567,6 +599,13 @@ impl Tuning {
         segments: u32,
         has_lane: bool,
     ) -> Option<Composed> {
+        if over.is_auto()
+            && let Some((wanted, selected_by)) = self.wanted(plan, carrier)
+            && let Some(composed) =
+                self.compose_by(wanted, selected_by, (plan, varying), carrier, (over, segments), has_lane)
+        {
+            return Some(composed);
+        }
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
@@ -574,6 +613,25 @@ impl Tuning {
             return None;
         }
         self.compose_always(plan, varying, carrier, over, segments, has_lane)
+    }
+
+    /// The schedule over hosts that an override or a line of a table names. `None`, equal on all ranks: it names a flat one,
+    /// or there is no such schedule.
+    fn compose_by(
+        &self,
+        wanted: Override,
+        selected_by: SelectedBy,
+        (plan, varying): (&CollectiveSpec, bool),
+        carrier: Carrier,
+        (over, segments): (&Subgroups, u32),
+        has_lane: bool,
+    ) -> Option<Composed> {
+        let Wanted::Schedule(constraints) = wanted.wanted else { return None };
+        let composition = Composition::of(selected_by, wanted.hosts?, selected_by);
+        let vary = over.hierarchy().leaders_vary(plan.collective);
+        let choice = choose_with(&leaders(plan, over)?, vary, &self.cost(carrier.into()), &constraints).ok()?;
+        let decision = Decision { choice, selected_by, override_error: None };
+        Composed::new((decision, composition), (plan, varying), over, segments, has_lane)
     }
 
     /// As [`compose`](Self::compose), whether it pays or not: for a broadcast that the leaders of the last level receive
@@ -656,6 +714,7 @@ pub(super) fn collective_of(variable: &str) -> Option<CollectiveKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::RankLocation;
     use proptest::prelude::*;
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
@@ -734,7 +793,7 @@ mod tests {
     #[test]
     fn a_table_selects_without_override() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let text = "unisono tuning 2\nfor any\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\nend\n";
+        let text = "unisono tuning 3\nfor any\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\nend\n";
         std::fs::write(file.path(), text).expect("written");
         let path = file.path().to_str().expect("a path");
         let mut tuning = tuned(CollectiveKind::Reduce, "knomial:radix=3");
@@ -757,6 +816,86 @@ mod tests {
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, SelectedBy::Model);
         let variables: Vec<_> = tuning.variables().collect();
         assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);
+    }
+
+    /// What executes a call of ranks on these nodes, and what selected it, if the groups can use shared memory.
+    fn composed(tuning: &Tuning, plan: &CollectiveSpec, nodes: &[u32]) -> String {
+        let located: Vec<RankLocation> = nodes.iter().copied().map(RankLocation::from).collect();
+        let over = Subgroups::new(tuning.hierarchy(), &located);
+        let of = |rank| {
+            let plan = CollectiveSpec { rank: Rank(rank), ..*plan };
+            let found = over.as_ref().and_then(|over| tuning.compose(&plan, false, Carrier::Udp, over, 1, true));
+            match found {
+                Some(Composed { decision, composition, schedule }) => {
+                    let Choice { algorithm, ports, .. } = decision.choice;
+                    let slots = if composition.means.uses_slots(&plan) { "slots" } else { "messages" };
+                    assert_eq!((schedule.spec().algorithm, schedule.levels()), (algorithm, 2));
+                    let reason = decision.selected_by.name();
+                    format!("{slots}+{}:k={ports}: {reason}; {composition}", algorithm.name())
+                }
+                None => {
+                    let decision = tuning.decide(&plan, false, Carrier::Udp).expect("a choice");
+                    format!("{}: {}", decision.choice.algorithm.name(), decision.selected_by.name())
+                }
+            }
+        };
+        let all: Vec<String> = (0..plan.size).map(of).collect();
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+        all[0].clone()
+    }
+
+    #[test]
+    fn a_table_composes_over_hosts_where_the_user_lets_it() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let text = "unisono tuning 3\nfor any\nudp allreduce 6 0-999 host:slots+ring:k=1\n\
+                    udp allreduce 6 1000- host:messages+halving\nudp reduce 6 0- host+knomial:k=2\nudp scan 6 0- ring\n\
+                    udp scan 5 0- host+dissemination\nudp allgather 6 0- bruck\nend\n";
+        std::fs::write(file.path(), text).expect("written");
+        let mut tuning = Tuning::default();
+        tuning.load_table(file.path().to_str().expect("a path")).expect("a table");
+        tuning.set_sharing(3);
+        let nodes = [0, 0, 1, 1, 2, 2];
+        let of = |tuning: &Tuning, kind, bytes| composed(tuning, &CollectiveSpec { bytes, ..plan(kind, 6) }, &nodes);
+        let table = |text: &str| format!("{text}: table; groups: table; means: table");
+        assert_eq!(of(&tuning, CollectiveKind::Allreduce, 8), table("slots+ring:k=1"));
+        assert_eq!(of(&tuning, CollectiveKind::Allreduce, 1000), table("messages+halving:k=1"));
+        let by_length = "knomial:k=2: table; groups: table; means: rule";
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 8), format!("slots+{by_length}"));
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 1 << 20), format!("messages+{by_length}"));
+        // Lines that are flat, and calls without a line.
+        assert_eq!(of(&tuning, CollectiveKind::Scan, 8), "ring: table");
+        assert_eq!(of(&tuning, CollectiveKind::Allgather, 8), "bruck: table");
+        assert_eq!(of(&tuning, CollectiveKind::Broadcast, 8), "knomial: model");
+        // A ring needs a commutative operation.
+        let ordered = CollectiveSpec { order: Order::Rank, bytes: 8, ..plan(CollectiveKind::Allreduce, 6) };
+        assert_eq!(composed(&tuning, &ordered, &nodes), "standard-exchange: model");
+        // Scans are composed only over adjacent ranks.
+        let scan = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Scan, 5) };
+        assert_eq!(composed(&tuning, &scan, &[0, 1, 0, 1, 2]), "dissemination: model");
+        assert!(composed(&tuning, &scan, &[0, 0, 1, 1, 2]).starts_with("messages+dissemination:k="));
+        // Ranks that are alone on their hosts, or all on one.
+        for nodes in [[0, 1, 2, 3, 4, 5], [0; 6]] {
+            let reduce = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Reduce, 6) };
+            assert_eq!(composed(&tuning, &reduce, &nodes), "knomial: model");
+        }
+        tuning.set_hierarchy(HierarchyChoice::OFF);
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 8), "knomial: model");
+        tuning.set_hierarchy("host:messages".parse().expect("a choice"));
+        assert!(of(&tuning, CollectiveKind::Reduce, 8).ends_with("groups: override; means: override"));
+    }
+
+    #[test]
+    fn an_override_composes_over_hosts() {
+        let mut tuning = tuned(CollectiveKind::Reduce, "host:messages+knomial:k=2");
+        tuning.set_sharing(3);
+        let reduce = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Reduce, 6) };
+        let said = composed(&tuning, &reduce, &[0, 0, 1, 1, 2, 2]);
+        assert_eq!(said, "messages+knomial:k=2: override; groups: override; means: override");
+        let flat = tuning.decide(&reduce, false, Carrier::Udp).expect("a choice");
+        assert_eq!((flat.selected_by, flat.override_error), (SelectedBy::Model, Some(Unsupported::Groups)));
+        assert_eq!(composed(&tuning, &reduce, &[0; 6]), "knomial: model");
+        assert_ne!(tuning.hierarchy_in_use().innermost, GroupMeans::Messages, "it may use slots");
+        assert_eq!(tuned(CollectiveKind::Reduce, "ring").hierarchy_in_use(), HierarchyChoice::default());
     }
 
     #[test]
@@ -787,7 +926,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut digests = Vec::new();
         for algorithm in ["ring", "halving"] {
-            let text = format!("unisono tuning 2\nfor any\nudp reduce 4 0- {algorithm}\nend\n");
+            let text = format!("unisono tuning 3\nfor any\nudp reduce 4 0- {algorithm}\nend\n");
             std::fs::write(file.path(), text).expect("written");
             let mut tuning = Tuning::default();
             tuning.load_table(file.path().to_str().expect("a path")).expect("a table");

@@ -126,8 +126,8 @@ enum CollectiveTransport {
     /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
     /// communicator slot in bytes, if there are such slots.
     Shared(Box<CollectiveAreas>, bool, Option<usize>),
-    /// Datagrams, at least between nodes.
-    Messages(MulticastUse),
+    /// Datagrams, at least between nodes, and whether the ranks of a node share memory.
+    Messages(MulticastUse, bool),
 }
 
 impl JobOptions {
@@ -159,7 +159,9 @@ impl JobOptions {
             CollectiveTransport::of_node(self.ranks)?
         } else {
             let rails = if transport.rails.is_default() { 1 } else { 2 };
-            CollectiveTransport::Messages(MulticastUse::of(transport.multicast.is_on(), rails))
+            let on_node = nodes.chunk_by(|one, other| one == other).map(<[u32]>::len).max().unwrap_or(0);
+            let multicast = MulticastUse::of(transport.multicast.is_on(), rails);
+            CollectiveTransport::Messages(multicast, shares_memory(on_node))
         };
         let rows = self.rows(&tuning, &means, &located)?;
         if json {
@@ -167,6 +169,10 @@ impl JobOptions {
                 writeln!(to, "{}", serde_json::to_string(row).map_err(Refusal::failed)?).map_err(Refusal::failed)?;
             }
             return Ok(());
+        }
+        if let Some(reason) = tuning.ignored_hosts(Subgroups::new(tuning.hierarchy(), &located).as_ref()) {
+            writeln!(to, "schedules over hosts, of an option or the table, are not used: {reason}")
+                .map_err(Refusal::failed)?;
         }
         write_table(&self, &means, &tuning, &rows, to).map_err(Refusal::failed)
     }
@@ -260,7 +266,7 @@ impl JobOptions {
                 });
             }
             CollectiveTransport::Shared(..) => (Carrier::Rings, MulticastUse::Unavailable),
-            CollectiveTransport::Messages(multicast) => (Carrier::Udp, *multicast),
+            CollectiveTransport::Messages(multicast, _) => (Carrier::Udp, *multicast),
         };
         if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
@@ -274,8 +280,9 @@ impl JobOptions {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
-        let composed = subgroups
-            .and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.innermost() != GroupMeans::Messages));
+        let shares_memory = matches!(means, CollectiveTransport::Messages(_, true));
+        let has_lane = |over: &Subgroups| shares_memory && over.innermost() != GroupMeans::Messages;
+        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1, has_lane(over)));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
         let leaders = composed.as_ref().map(|composed| composed.schedule.leaders());
         let group_slots = composed.as_ref().is_some_and(|composed| composed.schedule.has_group_steps());
@@ -340,7 +347,7 @@ fn write_table(
                 None => writeln!(to, "other communicators: messages")?,
             }
         }
-        CollectiveTransport::Messages(_) => {
+        CollectiveTransport::Messages(..) => {
             let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = tuning.cost(Carrier::Udp.into());
             let sharing = tuning.sharing();
             writeln!(
@@ -380,7 +387,7 @@ mod tests {
         let means = if job.nodes == 1 {
             CollectiveTransport::of_node(job.ranks).expect("a layout")
         } else {
-            CollectiveTransport::Messages(MulticastUse::Automatic)
+            CollectiveTransport::Messages(MulticastUse::Automatic, true)
         };
         let located = job.located(UnitCounts::default(), tuning.hierarchy()).expect("a placement");
         job.rows(&tuning, &means, &located).expect("rows")
@@ -410,7 +417,7 @@ mod tests {
         let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
         let located = job.located(UnitCounts::default(), sharing.hierarchy()).expect("a placement");
         let shared =
-            job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic), &located).expect("rows");
+            job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic, true), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = |hierarchy: &str| {
             let line = format!("-n 6 --nodes 3 --bytes 64K --hierarchy {hierarchy} --allreduce ring:segments=1");
@@ -448,7 +455,7 @@ mod tests {
         let table = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(
             table.path(),
-            "unisono tuning 2\nfor any\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\nend\n",
+            "unisono tuning 3\nfor any\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\nend\n",
         )
         .expect("written");
         let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
