@@ -58,7 +58,7 @@ impl Spec {
 pub enum Unsupported {
     /// The collective has no such algorithm.
     Unavailable,
-    /// The ranks do not form the groups over which it is composed.
+    /// The ranks do not form the groups over which it is to be composed, or such a schedule cannot do the call.
     Groups,
     /// The rank, or the root of a rooted collective, is not in the group.
     Rank,
@@ -86,7 +86,7 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Unavailable => "no such algorithm for this collective",
-            Self::Groups => "the ranks do not form such groups, or --hierarchy selects others",
+            Self::Groups => "these groups of ranks cannot do the call, or there are none",
             Self::Rank => "rank or root outside the group",
             Self::Ports => "too many ports or none",
             Self::Radix => "radix out of range",

@@ -112,6 +112,11 @@ fn subgroups_compute_what_all_ranks_do() {
             expect(&run(options, part), 0, &[]);
         }
     }
+    for part in ["right", "immediate", "varying"] {
+        // Ranks that share processors compose nothing unasked.
+        let mut auto = command("-n 5 --nodes 2", part);
+        expect(&auto.env("UNISONO_SHARING", "1").output().expect("unisono starts"), 0, &[]);
+    }
     for (options, slots) in [
         (host, "slots"),
         (sockets, "slots"),
@@ -123,7 +128,6 @@ fn subgroups_compute_what_all_ranks_do() {
     // Of eight slots, communicators of several nodes take five unasked, or all that they ask for.
     for (choice, taken, left) in [("host", 5, 3), ("auto", 5, 3), ("host:slots", 8, 0), ("host:messages", 0, 4)] {
         let mut job = command(&format!("-n 4 --nodes 2 --hierarchy {choice}"), &format!("take {taken} {left}"));
-        // Ranks that share processors compose nothing unasked.
         expect(&job.env("UNISONO_SHARING", "1").output().expect("unisono starts"), 0, &[]);
     }
     for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
