@@ -253,13 +253,23 @@ fn a_table_selects_schedules_over_hosts_that_tune_measured() {
     assert_eq!(option, format!("{begin} {levels}: override; groups: override; means: override"));
     let off = record(&format!("--tuning {table} --hierarchy off"));
     assert!(!off.contains("levels") && !off.contains("table"), "{off}");
-    let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
-    info.args(["info", "--collectives", "-n", "4", "--nodes", "2", "--bytes", "8", "--tuning", table]);
-    let info = info.output().expect("unisono starts");
-    let shown = String::from_utf8_lossy(&info.stdout);
+    let info = |options: &[&str]| {
+        let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        info.args(["info", "--collectives", "-n", "4", "--bytes", "8"]).args(options);
+        String::from_utf8_lossy(&info.output().expect("unisono starts").stdout).into_owned()
+    };
+    let shown = info(&["--nodes", "2", "--tuning", table]);
     let row = shown.lines().find(|line| line.starts_with("allreduce ")).expect("a row");
     assert!(row.contains(&format!("{algorithm}:k=1 of 2 leaders, slots")), "{row}");
     assert!(row.ends_with(" table; groups: table; means: table"), "{row}");
+    let unused = "schedules over hosts, of an option or the table, are not used: ";
+    for (options, reason) in [
+        (["--nodes", "2", "--hierarchy", "off", "--tuning", table], "--hierarchy selects the subgroups"),
+        (["--nodes", "4", "--sharing", "1", "--scan", "host+ring"], "no host has several ranks, or there is only one"),
+    ] {
+        let shown = info(&options);
+        assert!(shown.starts_with(&format!("{unused}{reason}\n")), "{shown}");
+    }
 }
 
 /// Slots, messages of one node and of several, a table and an option, each with what selected it.
