@@ -6,6 +6,7 @@ pub mod catalogue;
 mod choice;
 mod duration;
 mod eager_pool;
+mod group_means;
 mod groups;
 pub mod hierarchy;
 mod host_list;

@@ -2,6 +2,7 @@
 //! jobs that it launches.
 
 mod check;
+mod hosts;
 mod record;
 
 use core::error::Error;
@@ -23,6 +24,7 @@ use unisono_core::ids::Rank;
 
 use super::bytes::Bytes;
 use check::Check;
+use hosts::Hosts;
 use record::{Measurement, Record};
 
 /// Options of `unisono tune`.
@@ -113,8 +115,9 @@ impl Candidate {
 }
 
 impl Options {
-    /// Every valid algorithm of every collective, and the selected one, for each size.
-    fn candidates(&self) -> Result<Vec<Candidate>, Box<dyn Error>> {
+    /// Every valid algorithm of every collective, flat and over hosts if there are groups of them, and the selected one, for
+    /// each size.
+    fn candidates(&self, hosts: Option<&Hosts>) -> Result<Vec<Candidate>, Box<dyn Error>> {
         let mut all = Vec::new();
         let only = self.carrier.map(Carrier::from).or(if self.with.is_empty() { None } else { Some(Carrier::Udp) });
         let carriers = Carrier::ALL.into_iter().filter(|carrier| only.is_none_or(|only| only == *carrier));
@@ -133,6 +136,9 @@ impl Options {
                     if is_valid(wanted, &plan, carrier) {
                         all.push(candidate(Some(wanted)));
                     }
+                }
+                if let Some(hosts) = hosts.filter(|_| carrier == Carrier::Udp) {
+                    all.extend(hosts.schedules(&plan)?.into_iter().map(|wanted| candidate(Some(wanted))));
                 }
             }
         }
@@ -172,7 +178,7 @@ impl Options {
         let Candidate { carrier, verb, bytes, wanted, .. } = candidate;
         let mut job = Command::new(own);
         // "Selected" is what the library selects by itself.
-        let tuned = COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING"]);
+        let tuned = COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING", "HIERARCHY"]);
         tuned.for_each(|variable| _ = job.env_remove(format!("UNISONO_{variable}")));
         job.arg("run").args(self.job(*carrier));
         match (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb), &self.check) {
@@ -194,11 +200,15 @@ impl Options {
             let device = facts.get("device")?.as_str()?.to_owned();
             let signature = facts.get("signature")?.as_str()?.parse().ok()?;
             let (time_ns, sharing) = (facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?);
-            Some((Measurement { time_ns, sharing, signature }, device))
+            let executed = facts.get("record").and_then(Value::as_str).unwrap_or_default().to_owned();
+            Some((Measurement { time_ns, sharing, signature }, device, executed))
         };
-        let said = || String::from_utf8_lossy(&output.stderr);
-        let failed = || format!("{} by {} over {}: {}", verb.name(), candidate.choice(), carrier.name(), said());
-        let (measured, device) = read(&output.stdout).filter(|_| output.status.success()).ok_or_else(failed)?;
+        let failed = |said: &str| format!("{} by {} over {}: {said}", verb.name(), candidate.choice(), carrier.name());
+        let measured = read(&output.stdout).filter(|_| output.status.success());
+        let (measured, device, executed) = measured.ok_or_else(|| failed(&String::from_utf8_lossy(&output.stderr)))?;
+        if wanted.is_some() && executed.contains("not the override") {
+            return Err(failed(&executed).into());
+        }
         if (device == "shm") != (*carrier == Carrier::Rings) {
             return Err(format!(
                 "the ranks of `unisono run {}` reach each other over {device}, not over {}, which is to be measured",
@@ -210,9 +220,28 @@ impl Options {
         Ok(measured)
     }
 
+    /// What an algorithm takes, as it was measured in this round or is measured now.
+    fn measured(
+        &self,
+        (own, place): (&Path, &str),
+        record: &mut Record,
+        candidate: &Candidate,
+        round: u32,
+    ) -> Result<Measurement, Box<dyn Error>> {
+        let Candidate { carrier, verb, bytes, .. } = candidate;
+        let job = format!("{place}: {}", self.job(*carrier).join(" "));
+        let what = format!("{} {} {bytes} {}", carrier.name(), verb.name(), candidate.choice());
+        if let Some(known) = record.find(&job, &what, round) {
+            return Ok(known);
+        }
+        let measured = self.measure(own, candidate)?;
+        record.add(&job, &what, round, &measured)?;
+        Ok(measured)
+    }
+
     /// Refuses options that select algorithms.
     fn check(&self) -> Result<(), Box<dyn Error>> {
-        let names = COLLECTIVES.iter().map(|(_, name, _)| *name).chain(["tuning"]);
+        let names = COLLECTIVES.iter().map(|(_, name, _)| *name).chain(["tuning", "hierarchy"]);
         let options: Vec<String> = names.map(|name| format!("--{name}")).collect();
         let is_one = |word: &&String| {
             let option = word.split_once('=').map_or(word.as_str(), |(option, _)| option);
@@ -293,11 +322,16 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     options.check()?;
     let own = env::current_exe()?;
     let place = place();
-    let mut candidates = options.candidates()?;
     let mut record = match &options.output {
         Some(output) => Record::open(output)?,
         None => Record::default(),
     };
+    // The first job reports the hosts of the ranks.
+    let mut candidates = options.candidates(None)?;
+    if let Some(first) = candidates.iter().find(|one| one.carrier == Carrier::Udp) {
+        let Measurement { sharing, signature, .. } = options.measured((&own, &place), &mut record, first, 1)?;
+        candidates = options.candidates(Hosts::of(options.ranks, &signature, sharing).as_ref())?;
+    }
     // Drawn on the standard error if that is a terminal.
     let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
@@ -305,24 +339,16 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut signatures: Vec<(Carrier, JobSignature)> = Vec::new();
     for round in 1..=options.rounds {
         for candidate in &mut candidates {
-            let Candidate { carrier, verb, bytes, .. } = *candidate;
+            let Candidate { carrier, verb, .. } = *candidate;
             bar.set_message(format!("{} by {}", verb.name(), candidate.choice()));
-            let job = format!("{place}: {}", options.job(carrier).join(" "));
-            let what = format!("{} {} {bytes} {}", carrier.name(), verb.name(), candidate.choice());
-            let measured = match record.find(&job, &what, round) {
-                Some(known) => known,
-                None => match options.measure(&own, candidate) {
-                    Ok(measured) => {
-                        record.add(&job, &what, round, &measured)?;
-                        measured
-                    }
-                    Err(error) if candidate.wanted.is_some() => {
-                        bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
-                        bar.inc(1);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
+            let measured = match options.measured((&own, &place), &mut record, candidate, round) {
+                Ok(measured) => measured,
+                Err(error) if candidate.wanted.is_some() => {
+                    bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
+                    bar.inc(1);
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             candidate.time_ns = candidate.time_ns.min(measured.time_ns);
             sharing = measured.sharing;
@@ -396,7 +422,7 @@ mod tests {
 
     #[test]
     fn every_algorithm_that_can_be_is_measured() {
-        let all = options().candidates().expect("candidates");
+        let all = options().candidates(None).expect("candidates");
         let count = |carrier: Carrier, verb: CollectiveKind| {
             all.iter().filter(|one| (one.carrier, one.verb) == (carrier, verb)).count()
         };
@@ -414,32 +440,48 @@ mod tests {
 
     #[test]
     fn what_is_measured_can_be_limited() {
-        let all = options().candidates().expect("candidates");
-        let rings = Options { carrier: Some(CarrierArg::Rings), ..options() }.candidates().expect("candidates");
+        let all = options().candidates(None).expect("candidates");
+        let rings = Options { carrier: Some(CarrierArg::Rings), ..options() }.candidates(None).expect("candidates");
         assert!(rings.len() < all.len() && rings.iter().all(|one| one.carrier == Carrier::Rings));
         let with = ["--hosts", "a:3,b:3"].map(str::to_owned).to_vec();
-        for word in ["--allreduce", "--scan=ring", "--tuning"] {
+        for word in ["--allreduce", "--scan=ring", "--tuning", "--hierarchy"] {
             let with = [&with[..], &[word.to_owned()]].concat();
             let error = Options { with, ..options() }.check().expect_err("refused").to_string();
             assert_eq!(error, format!("{word} selects an algorithm, which tune does"));
         }
         let hosts = Options { with, only: vec![CollectiveKind::Scan], ..options() };
         assert_eq!(hosts.job(Carrier::Udp).join(" "), "-n 6 --hosts a:3,b:3");
-        let hosts = hosts.candidates().expect("candidates");
+        let hosts = hosts.candidates(None).expect("candidates");
         assert!(hosts.len() == 6 && hosts.iter().all(|one| one.carrier == Carrier::Udp));
+    }
+
+    #[test]
+    fn schedules_over_hosts_are_measured_between_hosts() {
+        let signature = "version=1 device=shm+udp processors=2 nodes=2 ranks-per-node=3".parse().expect("a signature");
+        let hosts = Hosts::of(6, &signature, 3).expect("two hosts");
+        let [flat, all] = [None, Some(&hosts)].map(|hosts| options().candidates(hosts).expect("candidates"));
+        let composed: Vec<&Candidate> =
+            all.iter().filter(|one| one.wanted.is_some_and(|wanted| wanted.hosts().is_some())).collect();
+        assert_eq!(all.len(), flat.len() + composed.len());
+        for (verb, ..) in COLLECTIVES {
+            assert!(composed.iter().any(|one| one.verb == verb && one.carrier == Carrier::Udp), "{verb:?}");
+        }
+        assert!(composed.iter().all(|one| one.carrier == Carrier::Udp));
+        let check = Options { check: Some(None), ..options() }.candidates(Some(&hosts)).expect("candidates");
+        assert!(check.iter().any(|one| one.choice().starts_with("host:slots+")));
     }
 
     #[test]
     fn a_check_measures_at_other_sizes() {
         let options = Options { check: Some(None), only: vec![CollectiveKind::Scan], ..options() };
-        let all = options.candidates().expect("candidates");
+        let all = options.candidates(None).expect("candidates");
         assert!(!all.is_empty() && all.iter().all(|one| one.bytes == 64));
         assert!(CHECKED_SIZES.iter().all(|bytes| !SIZES.contains(bytes)));
     }
 
     #[test]
     fn what_is_faster_than_the_selected_algorithm_is_kept() {
-        let mut all = options().candidates().expect("candidates");
+        let mut all = options().candidates(None).expect("candidates");
         let times = [
             (Carrier::Udp, CollectiveKind::Gather, 8, "knomial", 1.0),
             (Carrier::Udp, CollectiveKind::Gather, 256, "direct", 1.0),
@@ -462,7 +504,7 @@ mod tests {
         let signatures = [(Carrier::Udp, signature("udp")), (Carrier::Rings, signature("shm"))];
         let table = tables(6, 3, &signatures, &all).expect("tables").to_string();
         let lines = [
-            "unisono tuning 2",
+            "unisono tuning 3",
             "for version=1 device=udp processors=2 nodes=1 ranks-per-node=6",
             "udp/3 barrier 6 0- token-tree",
             "udp/3 broadcast 6 46- multicast",

@@ -96,6 +96,12 @@ impl GroupLevels {
         if level <= GROUPINGS as u32 { Self(self.0 | 1_u8.wrapping_shl(level)) } else { self }
     }
 
+    /// The same set without this level.
+    #[must_use]
+    pub const fn without(self, level: u32) -> Self {
+        Self(self.0 & !Self::NONE.with(level).0)
+    }
+
     /// Whether a level is in the set.
     pub const fn contains(self, level: u32) -> bool {
         level <= GROUPINGS as u32 && self.0.wrapping_shr(level) & 1 == 1

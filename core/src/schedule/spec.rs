@@ -58,6 +58,8 @@ impl Spec {
 pub enum Unsupported {
     /// The collective has no such algorithm.
     Unavailable,
+    /// The ranks do not form the groups over which it is to be composed, or such a schedule cannot do the call.
+    Groups,
     /// The rank, or the root of a rooted collective, is not in the group.
     Rank,
     /// No port, or more than [`Plan::PORTS`].
@@ -84,6 +86,7 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Unavailable => "no such algorithm for this collective",
+            Self::Groups => "these groups of ranks cannot do the call, or there are none",
             Self::Rank => "rank or root outside the group",
             Self::Ports => "too many ports or none",
             Self::Radix => "radix out of range",

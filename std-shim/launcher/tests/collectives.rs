@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-use program::{expect, run};
+use program::{command, expect, run};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
 use unisono::collective::{
     AsView as _, CollectiveError, Partition, PartitionMut, Reproducible, SystemOperation, UserOperation, Vector, View,
     ViewMut,
 };
 use unisono::environment::InheritedSegment;
-use unisono::{Communicator, Failure, Rank, Tag, World};
+use unisono::{Communicator, Failure, Rank, SplitType, Tag, World};
 use unisono_shmem::host::file::{Mapping, reopen};
 use unisono_shmem::rank_slot::{Occupant, RankSlot};
 
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
             Some("disagree") => disagree(&world),
             Some("another") => make_another_call(&world),
             Some("groups") => expect_group_means(&world),
+            Some("take") => take_slots(&world),
             Some("roots") => take_the_next_for_the_root(&world),
             Some("givers") => give_what_nobody_takes(&world),
             Some("memory") => lack_memory(&world),
@@ -115,9 +116,19 @@ fn subgroups_compute_what_all_ranks_do() {
             expect(&run(options, part), 0, &[]);
         }
     }
-    let messages = "-n 5 --nodes 2 --hierarchy host";
-    for (options, levels) in [(host, "1"), (sockets, "1"), (both, "2 1"), (messages, "0")] {
+    for part in ["right", "immediate", "varying"] {
+        // Ranks that share processors compose nothing unasked.
+        let mut auto = command("-n 5 --nodes 2", part);
+        expect(&auto.env("UNISONO_SHARING", "1").output().expect("unisono starts"), 0, &[]);
+    }
+    let (default, messages) = ("-n 5 --nodes 2 --hierarchy host", "-n 5 --nodes 2 --hierarchy host:messages");
+    for (options, levels) in [(host, "1"), (sockets, "1"), (both, "2 1"), (default, "1"), (messages, "0")] {
         expect(&run(options, &format!("groups {levels}")), 0, &[]);
+    }
+    // Of eight slots, communicators of several nodes take five unasked, or all that they ask for.
+    for (choice, taken, left) in [("host", 5, 3), ("auto", 5, 3), ("host:slots", 8, 0), ("host:messages", 0, 4)] {
+        let mut job = command(&format!("-n 4 --nodes 2 --hierarchy {choice}"), &format!("take {taken} {left}"));
+        expect(&job.env("UNISONO_SHARING", "1").output().expect("unisono starts"), 0, &[]);
     }
     for options in [host, "-n 6 --device udp --hierarchy 3,2"] {
         expect(&run(options, "reproducible"), 0, &[]);
@@ -205,9 +216,19 @@ fn another_call_of_one_rank_is_an_error() {
         let differs = one != other && !(one.starts_with("barrier") && other.starts_with("barrier"));
         format!("{one} {} {}", if differs { other } else { "scatter:3" }, random.u8(..4))
     });
-    let levels = ["-n 4 --nodes 2 --hierarchy host:slots", "-n 8 --nodes 2 --hierarchy 4:slots,2:slots"];
-    for (part, options) in known.into_iter().map(str::to_owned).chain(drawn).zip(levels.into_iter().cycle()) {
+    let means = [
+        "-n 4 --nodes 2 --hierarchy host:slots",
+        "-n 4 --nodes 2 --hierarchy host",
+        "-n 8 --nodes 2 --hierarchy 4:slots,2:slots",
+    ];
+    for (part, options) in known.into_iter().map(str::to_owned).chain(drawn).zip(means.into_iter().cycle()) {
         expect(&run(options, &format!("another {part}")), 0, &[]);
+    }
+    // Of one collective, short calls are made in slots and long ones by messages.
+    let lengths = ["reduce", "gather", "all_reduce", "all_gather", "reduce_scatter"].into_iter().zip(0..);
+    for (kind, who) in lengths {
+        let part = format!("another {kind}:2 {kind}:200000 {}", who % 4);
+        expect(&run("-n 4 --nodes 2 --hierarchy host", &part), 0, &[]);
     }
 }
 
@@ -763,6 +784,29 @@ fn expect_group_means(world: &World) {
         let record = on.last_collective().expect("an allreduce");
         assert!(record.levels > 1 && Some(&record.slot_levels) == expected, "{record}");
     }
+}
+
+/// Duplicates of a World on two nodes take a number of slots, and communicators of each node as many as are left, up to
+/// four.
+fn take_slots(world: &World) {
+    let [taken, left] = [2, 3].map(|place| env::args().nth(place).and_then(|number| number.parse::<usize>().ok()));
+    let used = |all: &[Communicator]| {
+        let sums = all.iter().map(|on| {
+            let mut sum = [0];
+            on.all_reduce_into(&[1_u32], &mut sum, SystemOperation::sum()).expect("a sum");
+            assert_eq!(sum, [on.size()]);
+            on.last_collective().expect("an allreduce")
+        });
+        sums.filter(|record| record.is_in_slots || record.slot_levels != 0).count()
+    };
+    let duplicates: Vec<Communicator> = (0..9).map(|_| world.duplicate().expect("a duplicate")).collect();
+    let of_node = || world.split_by_type(SplitType::Shared).expect("a communicator of this node");
+    let of_nodes: Vec<Communicator> = (0..4).map(|_| of_node()).collect();
+    assert_eq!([used(&duplicates), used(&of_nodes)].map(Some), [taken, left]);
+    // What is given back is taken again.
+    drop((duplicates, of_nodes));
+    world.barrier().expect("all have given theirs back");
+    assert_eq!(used(&[of_node()]), 1);
 }
 
 fn disagree(world: &World) {

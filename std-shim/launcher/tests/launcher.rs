@@ -398,7 +398,7 @@ fn invalid_jobs_are_refused() {
         ("-n 2 --device shm --loss 5%", 2, "fault injection applies to the device udp"),
         ("-n 1 --device verbs", 2, "this unisono was built without the feature verbs (docs/verbs.md)"),
         ("-n 1 --bare-metal 1", 2, "from 1 to one less than all"),
-        ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table must begin with the line \"unisono tuning 2\""),
+        ("-n 1 --tuning /dev/null", 2, "--tuning /dev/null: a table must begin with the line \"unisono tuning 3\""),
     ] {
         let output = run(shell(options, "echo ran"));
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()));

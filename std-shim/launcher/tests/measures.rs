@@ -156,7 +156,7 @@ fn tune_shows_its_progress_on_terminals_only() {
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     };
     let [table, errors] = run("sh", &["-c", &tune]);
-    assert!(table.starts_with("unisono tuning 2\nfor version=") && errors.is_empty(), "{table}{errors}");
+    assert!(table.starts_with("unisono tuning 3\nfor version=") && errors.is_empty(), "{table}{errors}");
     let [seen, _] = run("script", &["-qec", &format!("stty cols 100; {tune} >/dev/null"), "/dev/null"]);
     assert!(seen.contains("/14 jobs"), "{seen:?}");
 }
@@ -205,12 +205,79 @@ fn tune_continues_where_it_was_killed() {
     one(&format!("-n 3 --nodes 3 --tuning {table}"), "barrier");
 }
 
+/// A run that is killed after the first schedule with slots within hosts continues as if that had taken the least time: its
+/// table selects that schedule, in the job and in what `info` prints.
+#[test]
+fn a_table_selects_schedules_over_hosts_that_tune_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [table, record] = ["my.tuning", "my.tuning.measured"].map(|name| directory.path().join(name));
+    let tune = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.args(["tune", "-n", "4", "--only", "allreduce", "--most", "8", "--rounds", "1", "-o"]);
+        command.arg(&table).args(["--", "--nodes", "2"]).stdin(Stdio::null());
+        command
+    };
+    let mut first = tune().spawn().expect("unisono starts");
+    let measured = || std::fs::read_to_string(&record).unwrap_or_default();
+    let has_slots = |text: &str| text.contains("host:slots+") && text.ends_with('\n');
+    while !has_slots(&measured()) {
+        assert_eq!(first.try_wait().expect("a status"), None);
+        std::thread::sleep(core::time::Duration::from_millis(10));
+    }
+    first.kill().expect("killed");
+    first.wait().expect("a status");
+    let kept = measured();
+    let whole = kept.rfind('\n').expect("a line");
+    assert!(kept.contains(" host:messages+"), "{kept}");
+    let fastest = |line: &str| {
+        let is_slots = line.contains(" host:slots+");
+        let line = if is_slots { line.replace("\"time_ns\":", "\"time_ns\":1,\"was_ns\":") } else { line.to_owned() };
+        line + "\n"
+    };
+    std::fs::write(&record, kept[..whole].lines().map(fastest).collect::<String>()).expect("written");
+    let output = tune().output().expect("unisono starts");
+    assert!(output.status.success() && !record.exists(), "{output:?}");
+    let written = std::fs::read_to_string(&table).expect("a table");
+    let line = written.lines().find(|line| line.contains(" allreduce 4 0- host:slots+")).expect("a line").to_owned();
+    let (_, algorithm) = line.split_once("host:slots+").expect("an algorithm");
+    let table = table.to_str().expect("UTF-8");
+    let record = |options: &str| {
+        let options = format!("-n 4 --nodes 2 {options}");
+        one(&options, "collective all_reduce --bytes 8")["record"].as_str().expect("a record").to_owned()
+    };
+    let begin = format!("all_reduce of 8 bytes by {algorithm}:k=1,segments=1");
+    let (levels, slots) = ("over 2 levels over messages", "in shared memory within groups");
+    let tuned = record(&format!("--tuning {table}"));
+    assert_eq!(tuned, format!("{begin} {levels}, {slots}: table; groups: table; means: table"));
+    let option = record(&format!("--allreduce host:messages+{algorithm}"));
+    assert_eq!(option, format!("{begin} {levels}: override; groups: override; means: override"));
+    let off = record(&format!("--tuning {table} --hierarchy off"));
+    assert!(!off.contains("levels") && !off.contains("table"), "{off}");
+    let info = |options: &[&str]| {
+        let mut info = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        info.args(["info", "--collectives", "-n", "4", "--bytes", "8"]).args(options);
+        String::from_utf8_lossy(&info.output().expect("unisono starts").stdout).into_owned()
+    };
+    let shown = info(&["--nodes", "2", "--tuning", table]);
+    let row = shown.lines().find(|line| line.starts_with("allreduce ")).expect("a row");
+    assert!(row.contains(&format!("{algorithm}:k=1 of 2 leaders, slots")), "{row}");
+    assert!(row.ends_with(" table; groups: table; means: table"), "{row}");
+    let unused = "schedules over hosts, of an option or the table, are not used: ";
+    for (options, reason) in [
+        (["--nodes", "2", "--hierarchy", "off", "--tuning", table], "--hierarchy selects the subgroups"),
+        (["--nodes", "4", "--sharing", "1", "--scan", "host+ring"], "no host has several ranks, or there is only one"),
+    ] {
+        let shown = info(&options);
+        assert!(shown.starts_with(&format!("{unused}{reason}\n")), "{shown}");
+    }
+}
+
 /// Slots, messages of one node and of several, a table and an option, each with what selected it.
 #[test]
 fn the_record_of_a_call_says_what_ran_and_why() {
     let record = |options: &str, measure: &str| one(options, measure)["record"].as_str().map(str::to_owned);
     let table = tempfile::NamedTempFile::new().expect("a file");
-    let text = "unisono tuning 2\nfor any\nudp reduce 2- 0- knomial\nend\n";
+    let text = "unisono tuning 3\nfor any\nudp reduce 2- 0- knomial\nend\n";
     std::fs::write(table.path(), text).expect("written");
     let tuned = format!("-n 2 --device udp --tuning {}", table.path().display());
     let small = |name| format!("collective {name} --bytes 8");
@@ -257,7 +324,7 @@ fn tables_of_other_machines_and_jobs_are_refused() {
     let path = table.path().to_str().expect("UTF-8");
     let signature = one("-n 2 --device udp", "barrier")["signature"].as_str().expect("a signature").to_owned();
     let write = |signature: &str| {
-        let text = format!("unisono tuning 2\nfor {signature}\nudp barrier 2- 0- knomial\nend\n");
+        let text = format!("unisono tuning 3\nfor {signature}\nudp barrier 2- 0- knomial\nend\n");
         std::fs::write(table.path(), text).expect("written");
     };
     let run = |options: &str| {

@@ -114,7 +114,9 @@ words! {
 
 words! {
     /// How the members of a subgroup exchange their parts of a composed collective.
-    GroupMeans, Messages {
+    GroupMeans, Auto {
+        /// In innermost subgroups by the means that is faster for the collective and its length; by messages in others.
+        Auto = "auto",
         /// By messages.
         Messages = "messages",
         /// In shared memory, whose slots are published and polled, if no subgroup of the level has ranks of several nodes.

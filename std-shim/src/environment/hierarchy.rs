@@ -82,10 +82,10 @@ impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
 
 impl HierarchyChoice {
     /// No subgroups.
-    pub const OFF: Self = Self { groups: SubgroupChoice::Off, means: [GroupMeans::Messages; GROUPINGS] };
+    pub const OFF: Self = Self { groups: SubgroupChoice::Off, means: [GroupMeans::Auto; GROUPINGS] };
 
-    /// Slots of a node's memory that a communicator needs: one on one node, and over several nodes one for each level with
-    /// shared memory.
+    /// Slots of a node's memory that a communicator needs at most: one on one node, and over several nodes one for each level
+    /// with shared memory.
     ///
     /// ```
     /// use unisono::environment::HierarchyChoice;
@@ -94,7 +94,27 @@ impl HierarchyChoice {
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn slots(self) -> u32 {
-        self.means.iter().filter(|means| **means == GroupMeans::Slots).count().max(1) as u32
+        let asked = self.means.iter().filter(|means| **means == GroupMeans::Slots).count();
+        let may_be_more = self.innermost() == GroupMeans::Auto;
+        (asked + usize::from(may_be_more)).max(1) as u32
+    }
+
+    /// How the ranks of innermost groups exchange their parts.
+    pub(crate) fn innermost(self) -> GroupMeans {
+        let groupings = match self.groups {
+            SubgroupChoice::Off | SubgroupChoice::Auto => 1,
+            SubgroupChoice::Units(rules) => rules.iter().count(),
+            SubgroupChoice::Simulated(sizes) => sizes.iter().count(),
+        };
+        self.means.into_iter().take(groupings).next_back().unwrap_or_default()
+    }
+
+    /// The same groups, whose innermost ones use messages.
+    pub(crate) fn by_messages(mut self) -> Self {
+        if let SubgroupChoice::Off | SubgroupChoice::Auto = self.groups {
+            self.means = [GroupMeans::Messages; GROUPINGS];
+        }
+        self
     }
 
     /// Whether each rank must know the units of its processors.
@@ -146,8 +166,8 @@ impl SubgroupRule {
 #[error(
     "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
      host,socket, or the inner one first and net last, such as socket,host,net; or up to five sizes of nested groups of \
-     consecutive ranks, such as 8,2; and after any but off and net :slots for shared memory within these groups, or \
-     :messages"
+     consecutive ranks, such as 8,2; and after any but off and net :slots for shared memory within these groups, \
+     :messages, or :auto"
 )]
 pub struct HierarchyError;
 
@@ -269,8 +289,10 @@ pub struct Subgroups {
     /// The fewest ranks of a host, if those of each are adjacent; else 1.
     per_host: u16,
     is_auto: bool,
-    /// The levels whose subgroups exchange their parts in shared memory.
-    slot_levels: GroupLevels,
+    /// How the ranks of innermost groups exchange their parts.
+    innermost: GroupMeans,
+    /// The levels above the innermost one whose subgroups exchange their parts in shared memory.
+    leader_levels: GroupLevels,
     digest: u32,
 }
 
@@ -335,10 +357,11 @@ impl Subgroups {
                 *nodes.entry(path).or_insert(at.node) == at.node
             })
         };
-        let with_slots =
-            means.iter().enumerate().filter(|(level, means)| **means == GroupMeans::Slots && share_nodes(*level));
-        let slot_levels = with_slots.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level as u32));
-        Some(Self { hierarchy, per_host, is_auto, slot_levels, digest })
+        let mut means = means.into_iter().enumerate().filter(|(level, _)| share_nodes(*level));
+        let innermost = means.next().map_or(GroupMeans::Messages, |(_, means)| means);
+        let leaders = means.filter(|(_, means)| *means == GroupMeans::Slots);
+        let leader_levels = leaders.fold(GroupLevels::NONE, |levels, (level, _)| levels.with(level as u32));
+        Some(Self { hierarchy, per_host, is_auto, innermost, leader_levels, digest })
     }
 
     /// The nested groups.
@@ -379,19 +402,38 @@ impl Subgroups {
         self.is_auto
     }
 
-    /// The levels at which the members of each subgroup exchange their parts in shared memory: of those with slots the
-    /// ones of which no subgroup has ranks of several nodes.
+    /// How the ranks of an innermost subgroup exchange their parts: in shared memory only if no innermost subgroup has
+    /// ranks of several nodes.
+    ///
+    /// ```
+    /// use unisono::environment::{GroupMeans, Subgroups};
+    ///
+    /// let groups = Subgroups::new("host:slots".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
+    /// assert_eq!(groups.innermost(), GroupMeans::Slots);
+    /// # Ok::<(), unisono::environment::HierarchyError>(())
+    /// ```
+    pub const fn innermost(&self) -> GroupMeans {
+        self.innermost
+    }
+
+    /// The levels at which the members of each subgroup may exchange their parts in shared memory: those of which no subgroup
+    /// has ranks of several nodes, the innermost one but with messages, the others with slots.
     ///
     /// ```
     /// use unisono::environment::Subgroups;
     /// use unisono_core::schedule::GroupLevels;
     ///
-    /// let groups = Subgroups::new("host:slots".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
+    /// let groups = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
     /// assert_eq!(groups.slot_levels(), GroupLevels::INNERMOST);
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
-    pub const fn slot_levels(&self) -> GroupLevels {
-        self.slot_levels
+    pub fn slot_levels(&self) -> GroupLevels {
+        if self.innermost == GroupMeans::Messages { self.leader_levels } else { self.leader_levels.with(0) }
+    }
+
+    /// Those of them for which the user asked for slots.
+    pub(crate) fn asked_levels(&self) -> GroupLevels {
+        if self.innermost == GroupMeans::Slots { self.leader_levels.with(0) } else { self.leader_levels }
     }
 
     /// The leaders of the last level, with this root.
@@ -456,6 +498,7 @@ mod tests {
             "host,socket,cache",
             "switch,host,socket,numa,cache",
             "auto:slots",
+            "auto:messages",
             "host,cache:slots",
             "8,2:slots",
             "host:slots,cache:slots",
@@ -465,9 +508,9 @@ mod tests {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
         for (long, short) in [
-            ("switch:messages,host:slots", "switch,host:slots"),
-            ("auto:messages", "auto"),
-            ("4:messages", "4"),
+            ("switch:messages,host:slots", "switch:messages,host:slots"),
+            ("auto:auto", "auto"),
+            ("4:auto", "4"),
             ("cache:slots,host:slots,net:messages", "host:slots,cache:slots"),
             ("net,host,cache:slots", "host,cache:slots"),
             ("host:slots,net", "host:slots"),
@@ -533,15 +576,21 @@ mod tests {
         assert_eq!(of("4,3", &[0; 9]), Some((3, 5)));
         assert_eq!(of("8,4,2", &[0; 17]), Some((4, 9)));
         let levels = |text, nodes: [u32; 4]| {
-            Subgroups::new(choice(text), &nodes.map(RankLocation::from)).map(|of| of.slot_levels())
+            let of = Subgroups::new(choice(text), &nodes.map(RankLocation::from)).expect("groups");
+            (of.innermost(), of.slot_levels(), of.asked_levels())
         };
-        assert_eq!(levels("2:slots", [0, 0, 1, 1]), Some(GroupLevels::INNERMOST));
-        assert_eq!(levels("2:slots", [0, 0, 0, 1]), Some(GroupLevels::NONE), "a group has ranks of two nodes");
-        assert_eq!(levels("2", [0, 0, 1, 1]), Some(GroupLevels::NONE));
+        let (none, ranks) = (GroupLevels::NONE, GroupLevels::INNERMOST);
+        use GroupMeans::{Auto, Messages, Slots};
+        assert_eq!(levels("2:slots", [0, 0, 1, 1]), (Slots, ranks, ranks));
+        assert_eq!(levels("2:slots", [0, 0, 0, 1]), (Messages, none, none), "a group has ranks of two nodes");
+        assert_eq!(levels("2:messages", [0, 0, 1, 1]), (Messages, none, none));
+        assert_eq!(levels("2", [0, 0, 1, 1]), (Auto, ranks, none));
+        assert_eq!(levels("2", [0, 0, 0, 1]), (Messages, none, none));
         // Pairs are of one node, the groups around them are not.
-        assert_eq!(levels("4:slots,2:slots", [0, 0, 1, 1]), Some(GroupLevels::INNERMOST));
-        assert_eq!(levels("4:slots,2:slots", [0; 4]), Some(GroupLevels::INNERMOST.with(1)));
-        assert_eq!(levels("4:slots,2", [0; 4]), Some(GroupLevels::NONE.with(1)));
+        assert_eq!(levels("4:slots,2:slots", [0, 0, 1, 1]), (Slots, ranks, ranks));
+        assert_eq!(levels("4:slots,2:slots", [0; 4]), (Slots, ranks.with(1), ranks.with(1)));
+        assert_eq!(levels("4:slots,2", [0; 4]), (Auto, ranks.with(1), none.with(1)));
+        assert_eq!(levels("4,2:messages", [0; 4]), (Messages, none, none));
     }
 
     /// The groups of the ranks of two nodes of two sockets of two caches, two ranks on each; node 1's switch is 5.

@@ -1,6 +1,7 @@
 //! Selection of the algorithm of each collective over messages: by the user's override (`bruck:k=2,segments=4`), by a
 //! table of measurements (the user's or the built-in one), or by the cost model (`unisono_core::schedule::choose`).
 
+mod composed;
 mod hierarchy_options;
 mod interconnect;
 mod multicast;
@@ -15,6 +16,7 @@ use alloc::sync::Arc;
 use std::path::Path;
 use std::sync::OnceLock;
 
+pub use composed::{Composed, Composition};
 pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
 pub use multicast::MulticastUse;
 pub(crate) use multicast::{MEMBERS_MAX as MULTICAST_MEMBERS_MAX, NAME as MULTICAST_NAME};
@@ -30,11 +32,11 @@ pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, HierarchyOptions, LowerTrees, Plan as Schedule,
-    Unsupported, algorithms, choose, choose_with, multicast_pays,
+    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported,
+    algorithms, choose, choose_with, multicast_pays,
 };
 
-use super::hierarchy::{HierarchyChoice, Subgroups};
+use super::hierarchy::{HierarchyChoice, SubgroupChoice, Subgroups};
 use super::link_speed::LinkSpeed;
 use super::{LeaderChoice, PartsChoice};
 
@@ -56,11 +58,11 @@ pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
 /// The built-in table of measurements.
 const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
-/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
-const COLLECTED_MAX: usize = 64 << 20;
-
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
+
+/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
+const COLLECTED_MAX: usize = 64 << 20;
 
 /// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -235,6 +237,45 @@ impl Tuning {
         self.hierarchy
     }
 
+    /// The subgroups of a job's communicators. Where no collective is composed, they need no shared memory.
+    pub(crate) fn hierarchy_in_use(&self) -> HierarchyChoice {
+        match self.hierarchy.groups {
+            SubgroupChoice::Auto if self.sharing() > 1 && !self.names_hosts() => self.hierarchy.by_messages(),
+            _ => self.hierarchy,
+        }
+    }
+
+    /// Whether an override or the table names a schedule over hosts.
+    fn names_hosts(&self) -> bool {
+        let overrides = self.overrides.iter().flatten().any(|wanted| wanted.hosts.is_some());
+        overrides || self.selected_table().is_some_and(TuningTable::names_hosts)
+    }
+
+    /// Why schedules over hosts that an override or the table names are not used in a job with these subgroups, if there are
+    /// any.
+    ///
+    /// ```
+    /// use unisono::environment::{Override, Tuning};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// let mut tuning = Tuning::default();
+    /// assert_eq!(tuning.ignored_hosts(None), None);
+    /// tuning.set(Override::new(CollectiveKind::Reduce, "host+ring")?);
+    /// assert_eq!(tuning.ignored_hosts(None), Some("no host has several ranks, or there is only one"));
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
+    pub fn ignored_hosts(&self, over: Option<&Subgroups>) -> Option<&'static str> {
+        if !self.names_hosts() || over.is_some_and(Subgroups::is_auto) {
+            return None;
+        }
+        let is_auto = self.hierarchy.groups == SubgroupChoice::Auto;
+        Some(if is_auto {
+            "no host has several ranks, or there is only one"
+        } else {
+            "--hierarchy selects the subgroups"
+        })
+    }
+
     /// Sets the subgroups over which collectives are composed.
     ///
     /// ```
@@ -373,6 +414,7 @@ impl Tuning {
         let interconnect = interconnect.into();
         let (carrier, link) = (interconnect.carrier, self.cost(interconnect));
         let given = |wanted: Override| match wanted.wanted {
+            Wanted::Schedule(_) if wanted.hosts.is_some() => Err(Unsupported::Groups),
             Wanted::Schedule(constraints) => choose_with(plan, varying, &link, &constraints),
             Wanted::Tree(tree) => Err(tree.shape(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
             Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
@@ -530,8 +572,9 @@ impl Tuning {
         }
     }
 
-    /// The schedule of a collective over subgroups, and the selection of its leaders' algorithm. `segments`: at least so
-    /// many of each block. `None`, equal on all ranks: the collective is flat.
+    /// The schedule of a collective over subgroups, and what selected it. `segments`: the least number for each block;
+    /// `group_levels`: where this rank's subgroups can exchange their parts in shared memory. `None`, equal on all ranks: the
+    /// collective is flat.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -557,15 +600,54 @@ impl Tuning {
         over: &Subgroups,
         segments: u32,
         group_levels: GroupLevels,
-    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
+    ) -> Option<Composed> {
+        if over.is_auto()
+            && let Some((wanted, selected_by)) = self.wanted(plan, carrier)
+            && let Some(composed) =
+                self.compose_by(wanted, selected_by, (plan, varying), carrier, (over, segments), group_levels)
+        {
+            return Some(composed);
+        }
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
         if over.is_auto() && !pays() {
             return None;
         }
-        let options = self.hierarchy_options(plan, carrier, over);
-        self.compose_over(plan, varying, carrier, (over, options), segments, group_levels)
+        let (decision, composition) = self.leaders_decision(plan, carrier, over)?;
+        self.compose_over((decision, composition), (plan, varying), carrier, (over, segments), group_levels)
+    }
+
+    /// The schedule over hosts that an override or a line of a table names. `None`, equal on all ranks: it names a flat one,
+    /// or there is no such schedule.
+    fn compose_by(
+        &self,
+        wanted: Override,
+        selected_by: SelectedBy,
+        (plan, varying): (&CollectiveSpec, bool),
+        carrier: Carrier,
+        (over, segments): (&Subgroups, u32),
+        group_levels: GroupLevels,
+    ) -> Option<Composed> {
+        let Wanted::Schedule(constraints) = wanted.wanted else { return None };
+        let composition = Composition::of(selected_by, wanted.hosts?, selected_by);
+        let vary = over.hierarchy().leaders_vary(plan.collective);
+        let choice = choose_with(&leaders(plan, over)?, vary, &self.cost(carrier.into()), &constraints).ok()?;
+        let decision = Decision { choice, selected_by, override_error: None };
+        self.compose_over((decision, composition), (plan, varying), carrier, (over, segments), group_levels)
+    }
+
+    fn compose_over(
+        &self,
+        (decision, composition): (Decision, Composition),
+        (plan, varying): (&CollectiveSpec, bool),
+        carrier: Carrier,
+        (over, segments): (&Subgroups, u32),
+        group_levels: GroupLevels,
+    ) -> Option<Composed> {
+        let group_levels = composition.group_levels(plan, group_levels);
+        let options = self.hierarchy_options(plan, carrier, over, group_levels);
+        Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
     }
 
     /// As [`compose`](Self::compose), whether it pays or not, with one leader of each group: for a broadcast that the leaders
@@ -595,33 +677,28 @@ impl Tuning {
         over: &Subgroups,
         segments: u32,
         group_levels: GroupLevels,
-    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        self.compose_over(plan, varying, carrier, (over, LOWER_TREES.into()), segments, group_levels)
+    ) -> Option<Composed> {
+        let (decision, composition) = self.leaders_decision(plan, carrier, over)?;
+        let group_levels = composition.group_levels(plan, group_levels);
+        Composed::new((decision, composition), (plan, varying), (over, LOWER_TREES.into()), segments, group_levels)
     }
 
-    fn compose_over(
+    /// The algorithm of the leaders of the last level. `None`, equal on all ranks: there is none.
+    fn leaders_decision(
         &self,
         plan: &CollectiveSpec,
-        varying: bool,
         carrier: Carrier,
-        (over, options): (&Subgroups, HierarchyOptions),
-        segments: u32,
-        group_levels: GroupLevels,
-    ) -> Option<(Decision, HierarchicalPlan<Arc<[u32]>>)> {
-        let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
-        if vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX {
-            return None;
-        }
-        let decision = self.decide(&over.hierarchy().leaders(plan), vary, carrier).ok()?;
+        over: &Subgroups,
+    ) -> Option<(Decision, Composition)> {
+        let leaders = leaders(plan, over)?;
+        let decision = self.decide(&leaders, over.hierarchy().leaders_vary(plan.collective), carrier).ok()?;
         // The user's algorithm can only do the call of all ranks.
-        if vary && decision.override_error.is_some() {
+        if over.hierarchy().leaders_vary(plan.collective) && decision.override_error.is_some() {
             return None;
         }
-        let mut spec = decision.choice.spec(plan, varying);
-        spec.segments = spec.segments.max(segments);
-        let schedule = HierarchicalPlan::with_group_steps(spec, options, over.hierarchy().clone(), group_levels);
-        let schedule = schedule.ok()?;
-        Some((decision, schedule))
+        let selected_by = if over.is_auto() { SelectedBy::Model } else { SelectedBy::Override };
+        let composition = Composition::of(selected_by, over.innermost(), SelectedBy::Override);
+        Some((decision, composition))
     }
 
     /// The schedule of a collective over subgroups whose leaders of the last level use a tree. `None`, equal on all ranks:
@@ -657,7 +734,9 @@ impl Tuning {
         let last = over.hierarchy().levels().wrapping_sub(1);
         // The messages of this algorithm, one block of one segment, are those that the tree replaces.
         let choice = Choice { algorithm: Algorithm::Knomial, ports: 1, radix: 2, segments: 1, order: plan.order };
-        let (spec, levels) = (choice.spec(plan, varying), group_levels.with(last));
+        let composition = Composition::of(SelectedBy::Override, over.innermost(), SelectedBy::Override);
+        let levels = composition.group_levels(plan, group_levels).with(last);
+        let spec = choice.spec(plan, varying);
         HierarchicalPlan::with_group_steps(spec, LOWER_TREES, over.hierarchy().clone(), levels).ok()
     }
 
@@ -679,6 +758,13 @@ impl Tuning {
     }
 }
 
+/// The collective among the leaders of the last level. `None`: they would hold too many bytes.
+fn leaders(plan: &CollectiveSpec, over: &Subgroups) -> Option<CollectiveSpec> {
+    let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
+    let is_too_long = vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX;
+    (!is_too_long).then(|| over.hierarchy().leaders(plan))
+}
+
 /// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.
 fn built_in() -> &'static TuningTable {
     static TABLE: OnceLock<TuningTable> = OnceLock::new();
@@ -696,6 +782,8 @@ pub(super) fn collective_of(variable: &str) -> Option<CollectiveKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::GroupMeans;
+    use crate::environment::RankLocation;
     use proptest::prelude::*;
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
@@ -774,7 +862,7 @@ mod tests {
     #[test]
     fn a_table_selects_without_override() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let text = "unisono tuning 2\nfor any\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\nend\n";
+        let text = "unisono tuning 3\nfor any\nudp reduce 2- 0-999 halving\nudp reduce 2- 1000- ring:k=1\nend\n";
         std::fs::write(file.path(), text).expect("written");
         let path = file.path().to_str().expect("a path");
         let mut tuning = tuned(CollectiveKind::Reduce, "knomial:radix=3");
@@ -797,6 +885,88 @@ mod tests {
         assert_eq!(said(&measured, &reduce, Carrier::Rings).1, SelectedBy::Model);
         let variables: Vec<_> = tuning.variables().collect();
         assert_eq!(variables, [("REDUCE", "knomial:radix=3".to_owned()), ("TUNING", path.to_owned())]);
+    }
+
+    /// What executes a call of ranks on these nodes, and what selected it, if the groups can use shared memory.
+    fn composed(tuning: &Tuning, plan: &CollectiveSpec, nodes: &[u32]) -> String {
+        let located: Vec<RankLocation> = nodes.iter().copied().map(RankLocation::from).collect();
+        let over = Subgroups::new(tuning.hierarchy(), &located);
+        let of = |rank| {
+            let plan = CollectiveSpec { rank: Rank(rank), ..*plan };
+            let found = over
+                .as_ref()
+                .and_then(|over| tuning.compose(&plan, false, Carrier::Udp, over, 1, GroupLevels::INNERMOST));
+            match found {
+                Some(Composed { decision, composition, schedule }) => {
+                    let Choice { algorithm, ports, .. } = decision.choice;
+                    let slots = if composition.means.uses_slots(&plan) { "slots" } else { "messages" };
+                    assert_eq!((schedule.spec().algorithm, schedule.levels()), (algorithm, 2));
+                    let reason = decision.selected_by.name();
+                    format!("{slots}+{}:k={ports}: {reason}; {composition}", algorithm.name())
+                }
+                None => {
+                    let decision = tuning.decide(&plan, false, Carrier::Udp).expect("a choice");
+                    format!("{}: {}", decision.choice.algorithm.name(), decision.selected_by.name())
+                }
+            }
+        };
+        let all: Vec<String> = (0..plan.size).map(of).collect();
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+        all[0].clone()
+    }
+
+    #[test]
+    fn a_table_composes_over_hosts_where_the_user_lets_it() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let text = "unisono tuning 3\nfor any\nudp allreduce 6 0-999 host:slots+ring:k=1\n\
+                    udp allreduce 6 1000- host:messages+halving\nudp reduce 6 0- host+knomial:k=2\nudp scan 6 0- ring\n\
+                    udp scan 5 0- host+dissemination\nudp allgather 6 0- bruck\nend\n";
+        std::fs::write(file.path(), text).expect("written");
+        let mut tuning = Tuning::default();
+        tuning.load_table(file.path().to_str().expect("a path")).expect("a table");
+        tuning.set_sharing(3);
+        let nodes = [0, 0, 1, 1, 2, 2];
+        let of = |tuning: &Tuning, kind, bytes| composed(tuning, &CollectiveSpec { bytes, ..plan(kind, 6) }, &nodes);
+        let table = |text: &str| format!("{text}: table; groups: table; means: table");
+        assert_eq!(of(&tuning, CollectiveKind::Allreduce, 8), table("slots+ring:k=1"));
+        assert_eq!(of(&tuning, CollectiveKind::Allreduce, 1000), table("messages+halving:k=1"));
+        let by_length = "knomial:k=2: table; groups: table; means: rule";
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 8), format!("slots+{by_length}"));
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 1 << 20), format!("messages+{by_length}"));
+        // Lines that are flat, and calls without a line.
+        assert_eq!(of(&tuning, CollectiveKind::Scan, 8), "ring: table");
+        assert_eq!(of(&tuning, CollectiveKind::Allgather, 8), "bruck: table");
+        assert_eq!(of(&tuning, CollectiveKind::Broadcast, 8), "knomial: model");
+        // A ring needs a commutative operation.
+        let ordered = CollectiveSpec { order: Order::Rank, bytes: 8, ..plan(CollectiveKind::Allreduce, 6) };
+        assert_eq!(composed(&tuning, &ordered, &nodes), "standard-exchange: model");
+        // Scans are composed only over adjacent ranks.
+        let scan = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Scan, 5) };
+        assert_eq!(composed(&tuning, &scan, &[0, 1, 0, 1, 2]), "dissemination: model");
+        assert!(composed(&tuning, &scan, &[0, 0, 1, 1, 2]).starts_with("messages+dissemination:k="));
+        // Ranks that are alone on their hosts, or all on one.
+        for nodes in [[0, 1, 2, 3, 4, 5], [0; 6]] {
+            let reduce = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Reduce, 6) };
+            assert_eq!(composed(&tuning, &reduce, &nodes), "knomial: model");
+        }
+        tuning.set_hierarchy(HierarchyChoice::OFF);
+        assert_eq!(of(&tuning, CollectiveKind::Reduce, 8), "knomial: model");
+        tuning.set_hierarchy("host:messages".parse().expect("a choice"));
+        assert!(of(&tuning, CollectiveKind::Reduce, 8).ends_with("groups: override; means: override"));
+    }
+
+    #[test]
+    fn an_override_composes_over_hosts() {
+        let mut tuning = tuned(CollectiveKind::Reduce, "host:messages+knomial:k=2");
+        tuning.set_sharing(3);
+        let reduce = CollectiveSpec { bytes: 8, ..plan(CollectiveKind::Reduce, 6) };
+        let said = composed(&tuning, &reduce, &[0, 0, 1, 1, 2, 2]);
+        assert_eq!(said, "messages+knomial:k=2: override; groups: override; means: override");
+        let flat = tuning.decide(&reduce, false, Carrier::Udp).expect("a choice");
+        assert_eq!((flat.selected_by, flat.override_error), (SelectedBy::Model, Some(Unsupported::Groups)));
+        assert_eq!(composed(&tuning, &reduce, &[0; 6]), "knomial: model");
+        assert_ne!(tuning.hierarchy_in_use().innermost(), GroupMeans::Messages, "it may use slots");
+        assert_eq!(tuned(CollectiveKind::Reduce, "ring").hierarchy_in_use(), HierarchyChoice::default());
     }
 
     #[test]
@@ -827,7 +997,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut digests = Vec::new();
         for algorithm in ["ring", "halving"] {
-            let text = format!("unisono tuning 2\nfor any\nudp reduce 4 0- {algorithm}\nend\n");
+            let text = format!("unisono tuning 3\nfor any\nudp reduce 4 0- {algorithm}\nend\n");
             std::fs::write(file.path(), text).expect("written");
             let mut tuning = Tuning::default();
             tuning.load_table(file.path().to_str().expect("a path")).expect("a table");

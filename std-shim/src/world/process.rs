@@ -152,9 +152,12 @@ impl Process {
         };
         let messenger = messenger::messenger(rank_slot.1, pool, limit, &mut regions)?;
         let mut collectives = CollectiveTable::new(choices, slots);
-        let hierarchy = settings.tuning.hierarchy();
+        let hierarchy = settings.tuning.hierarchy_in_use();
         let located: Vec<RankLocation> = membership.table().iter().map(RankLocation::from).collect();
         let subgroups = Subgroups::new(hierarchy, &located).map(Arc::new);
+        if let Some(reason) = settings.tuning.ignored_hosts(subgroups.as_deref()) {
+            tracing::warn!("schedules over hosts, of an option or a table, are not used: {reason}");
+        }
         collectives.open((WORLD, 0), Group::all(rank_slot.1), is_whole, subgroups);
         let grant_limit = settings.transport.grant.map_or(GRANT_DEFAULT, |bytes| bytes.get() as usize);
         let transport = ProcessTransport::new(rank_slot.0.into(), endpoint, shm, regions, (rank_slot.1, grant_limit));

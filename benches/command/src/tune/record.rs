@@ -81,6 +81,7 @@ impl Record {
             "version": VERSION, "job": job, "what": what, "round": round, "time_ns": time_ns, "sharing": sharing,
             "signature": signature.to_string(),
         });
+        self.known.insert((job.to_owned(), what.to_owned(), round), measured.clone());
         self.file.as_mut().map_or(Ok(()), |(file, _)| file.write_all(format!("{line}\n").as_bytes()))
     }
 
@@ -117,6 +118,7 @@ mod tests {
         let mut record = Record::open(&output).expect("a new record");
         record.add("-n 4", "udp barrier 0 knomial", 1, &measured).expect("written");
         record.add("-n 4", "udp barrier 0 doubling", 1, &measured).expect("written");
+        assert_eq!(record.find("-n 4", "udp barrier 0 doubling", 1).as_ref(), Some(&measured));
         // Killed amid a line.
         let text = fs::read_to_string(&path).expect("text");
         fs::write(&path, &text[..text.len() - 10]).expect("written");

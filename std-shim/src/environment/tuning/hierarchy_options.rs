@@ -1,7 +1,7 @@
 //! How collectives are composed over subgroups: the leaders of each group, and the parts in which blocks go down to the others.
 
 use unisono_core::collective::CollectiveSpec;
-use unisono_core::schedule::{HierarchyOptions, Leaders};
+use unisono_core::schedule::{GroupLevels, HierarchyOptions, Leaders};
 
 use super::{Carrier, LOWER_TREES, LeaderChoice, PartsChoice, Tuning};
 use crate::environment::Subgroups;
@@ -33,8 +33,9 @@ impl Tuning {
         self.parts = choice;
     }
 
-    /// How a collective is composed, by the user's choice, or else by the model. Equal on all ranks if `plan` differs in the
-    /// rank only.
+    /// How a collective is composed whose subgroups of these levels use shared memory, by the user's choice, or else by the
+    /// model, which knows messages only: with shared memory one rank leads each group. Equal on all ranks if `plan` differs
+    /// in the rank only.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -45,20 +46,26 @@ impl Tuning {
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
     /// use unisono::environment::Subgroups;
-    /// use unisono_core::schedule::Leaders;
+    /// use unisono_core::schedule::{GroupLevels, Leaders};
     ///
     /// // An allreduce among 16 ranks on two nodes.
     /// let nodes: Vec<_> = (0..16).map(|rank| From::from(rank / 8)).collect();
     /// let nodes = Subgroups::new("host".parse()?, &nodes).expect("two nodes");
-    /// assert_eq!(Tuning::default().hierarchy_options(&spec, Carrier::Udp, &nodes).leaders, Leaders::All);
+    /// assert_eq!(Tuning::default().hierarchy_options(&spec, Carrier::Udp, &nodes, GroupLevels::NONE).leaders, Leaders::All);
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
-    pub fn hierarchy_options(&self, plan: &CollectiveSpec, carrier: Carrier, over: &Subgroups) -> HierarchyOptions {
+    pub fn hierarchy_options(
+        &self,
+        plan: &CollectiveSpec,
+        carrier: Carrier,
+        over: &Subgroups,
+        group_levels: GroupLevels,
+    ) -> HierarchyOptions {
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let options = over.hierarchy().options(plan, LOWER_TREES, &intra, &inter);
         let leaders = match self.leaders {
-            LeaderChoice::Auto => options.leaders,
-            LeaderChoice::One => Leaders::One,
+            LeaderChoice::Auto if group_levels == GroupLevels::NONE => options.leaders,
+            LeaderChoice::Auto | LeaderChoice::One => Leaders::One,
             LeaderChoice::All => Leaders::All,
         };
         let in_parts = match self.parts {

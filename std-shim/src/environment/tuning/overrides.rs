@@ -8,6 +8,7 @@ use unisono_core::schedule::{Algorithm, Constraints, Plan, algorithms};
 use super::rdma::RdmaOverride;
 use super::tree::TreeOverride;
 use super::{multicast, rdma, tree};
+use crate::environment::{GroupMeans, HierarchyChoice, SubgroupChoice, SubgroupRule};
 
 /// Largest number of segments that an override may request.
 pub const SEGMENTS_MAX: u32 = 4096;
@@ -16,6 +17,9 @@ pub const SEGMENTS_MAX: u32 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Override {
     pub(super) kind: CollectiveKind,
+    /// The means within the ranks of each host over which a schedule is composed, and then it is that of the hosts' leaders.
+    /// `None`: it is flat.
+    pub(super) hosts: Option<GroupMeans>,
     pub(super) wanted: Wanted,
 }
 
@@ -45,7 +49,8 @@ pub fn algorithm_names(kind: CollectiveKind) -> Vec<&'static str> {
 }
 
 impl Override {
-    /// Parses `algorithm`, or `algorithm:option=number,…` with the options `k` (ports), `radix` (of a k-nomial tree)
+    /// Parses `algorithm`, or `algorithm:option=number,…`, of all ranks, or after `host+`, `host:slots+` or `host:messages+`
+    /// of one leader of each host's ranks, which exchange their parts by these means ([`GroupMeans`]). A schedule has the options `k` (ports), `radix` (of a k-nomial tree)
     /// and `segments`; of `token-tree` and `combining-tree`, which barrier and allreduce have besides, `degree` and
     /// `units`. `multicast`, which broadcast has besides, and `rdma`, which alltoall has, take none, `hybrid` takes `k`,
     /// the number of steps by connections. Options that are missing are selected automatically.
@@ -55,21 +60,31 @@ impl Override {
     /// use unisono_core::collective::CollectiveKind;
     ///
     /// assert!(Override::new(CollectiveKind::Broadcast, "knomial:radix=4").is_ok());
+    /// assert!(Override::new(CollectiveKind::Broadcast, "host:messages+ring").is_ok());
     /// assert!(Override::new(CollectiveKind::Broadcast, "pigeons").is_err());
     /// ```
     ///
     /// # Errors
     /// [`OverrideError`], with the valid values.
     pub fn new(verb: CollectiveKind, text: &str) -> Result<Self, OverrideError> {
+        // A number with a sign is no algorithm.
+        if let Some((groups, leaders)) = text.split_once('+').filter(|(groups, _)| !groups.contains('=')) {
+            let hosts = parse_hosts(groups).ok_or_else(|| OverrideError::Groups { given: groups.to_owned() })?;
+            return match Self::new(verb, leaders)? {
+                flat @ Self { hosts: None, wanted: Wanted::Schedule(_), .. } => Ok(Self { hosts: Some(hosts), ..flat }),
+                _ => Err(OverrideError::Composed { given: leaders.to_owned() }),
+            };
+        }
         let (name, options) = text.split_once(':').map_or((text, None), |(name, options)| (name, Some(options)));
+        let flat = |wanted| Self { kind: verb, hosts: None, wanted };
         if tree::names(verb).contains(&name) {
-            return Ok(Self { kind: verb, wanted: Wanted::Tree(TreeOverride::new(name, options)?) });
+            return Ok(flat(Wanted::Tree(TreeOverride::new(name, options)?)));
         }
         if multicast::names(verb).contains(&name) {
-            return multicast::parse_options(options).map(|()| Self { kind: verb, wanted: Wanted::Multicast });
+            return multicast::parse_options(options).map(|()| flat(Wanted::Multicast));
         }
         if rdma::names(verb).contains(&name) {
-            return Ok(Self { kind: verb, wanted: Wanted::Rdma(RdmaOverride::new(name, options)?) });
+            return Ok(flat(Wanted::Rdma(RdmaOverride::new(name, options)?)));
         }
         let algorithm = algorithms(verb).iter().find(|algorithm| algorithm.name() == name);
         let algorithm = *algorithm.ok_or_else(|| OverrideError::Algorithm { allowed: algorithm_names(verb) })?;
@@ -88,12 +103,38 @@ impl Override {
         }
         let narrow = |number: Option<u32>| number.and_then(|number| u8::try_from(number).ok());
         let given = Constraints { algorithm, ports: narrow(ports), radix: narrow(radix), segments };
-        Ok(Self { kind: verb, wanted: Wanted::Schedule(given) })
+        Ok(flat(Wanted::Schedule(given)))
     }
+
+    /// The means within the ranks of each host, if it is composed over them.
+    ///
+    /// ```
+    /// use unisono::environment::{GroupMeans, Override};
+    /// use unisono_core::collective::CollectiveKind;
+    ///
+    /// assert_eq!(Override::new(CollectiveKind::Reduce, "host:slots+ring")?.hosts(), Some(GroupMeans::Slots));
+    /// assert_eq!(Override::new(CollectiveKind::Reduce, "ring")?.hosts(), None);
+    /// # Ok::<(), unisono::environment::OverrideError>(())
+    /// ```
+    pub const fn hosts(&self) -> Option<GroupMeans> {
+        self.hosts
+    }
+}
+
+/// The means in `host` or `host:means`.
+fn parse_hosts(text: &str) -> Option<GroupMeans> {
+    let choice: HierarchyChoice = text.parse().ok()?;
+    let SubgroupChoice::Units(rules) = choice.groups else { return None };
+    rules.iter().eq([SubgroupRule::Host]).then_some(choice.innermost())
 }
 
 impl fmt::Display for Override {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(means) = self.hosts {
+            to.write_str("host")?;
+            if means == GroupMeans::default() { Ok(()) } else { write!(to, ":{means}") }?;
+            to.write_str("+")?;
+        }
         let Constraints { algorithm, ports, radix, segments } = match self.wanted {
             Wanted::Schedule(constraints) => constraints,
             Wanted::Tree(tree) => return tree.fmt(to),
@@ -116,6 +157,18 @@ pub enum OverrideError {
     Algorithm {
         /// The algorithms that it has.
         allowed: Vec<&'static str>,
+    },
+    /// There are no such groups.
+    #[error("expected host, host:slots or host:messages before +, not {given:?}")]
+    Groups {
+        /// The given text.
+        given: String,
+    },
+    /// The leaders of hosts cannot use it.
+    #[error("leaders of hosts use an algorithm that has a schedule, not {given:?}")]
+    Composed {
+        /// The given text.
+        given: String,
     },
     /// There is no such option.
     #[error("the options are k=, radix= and segments=, separated by commas, not {given:?}")]
@@ -210,5 +263,29 @@ mod tests {
         assert_eq!(refused(CollectiveKind::Gather, "knomial:k=2,k=2"), "k= is given twice");
         let radix = "radix= applies to knomial only: the radix of other algorithms is k + 1";
         assert_eq!(refused(CollectiveKind::Gather, "direct:radix=3"), radix);
+    }
+
+    #[test]
+    fn only_schedules_are_composed_over_hosts() {
+        for text in ["host+ring", "host:slots+ring:k=1", "host:messages+knomial:k=2,segments=4"] {
+            let wanted = Override::new(CollectiveKind::Allreduce, text).expect("good");
+            assert_eq!((wanted.to_string().as_str(), wanted.hosts().is_some()), (text, true));
+        }
+        let auto = Override::new(CollectiveKind::Allreduce, "host:auto+ring").expect("good");
+        assert_eq!((auto.to_string().as_str(), auto.hosts()), ("host+ring", Some(GroupMeans::Auto)));
+        for groups in ["", "socket", "host,socket", "off", "auto", "4", "host:", "host:rings", " host"] {
+            let said = format!("expected host, host:slots or host:messages before +, not {groups:?}");
+            assert_eq!(refused(CollectiveKind::Allreduce, &format!("{groups}+ring")), said);
+        }
+        for (kind, leaders) in [
+            (CollectiveKind::Allreduce, "token-tree"),
+            (CollectiveKind::Alltoall, "rdma"),
+            (CollectiveKind::Broadcast, "multicast"),
+            (CollectiveKind::Broadcast, "host+ring"),
+        ] {
+            let said = format!("leaders of hosts use an algorithm that has a schedule, not {leaders:?}");
+            assert_eq!(refused(kind, &format!("host+{leaders}")), said);
+        }
+        assert!(refused(CollectiveKind::Scan, "host+bruck").starts_with("expected one of dissemination, ring"));
     }
 }

@@ -51,6 +51,35 @@ impl JobSignature {
         Self { values: [version, device, processors().to_string(), count.to_string(), most.to_string()] }
     }
 
+    /// The number of hosts, and the most ranks of one, if both are more than one.
+    ///
+    /// ```
+    /// use unisono::environment::DeviceChoice;
+    /// use unisono::environment::tuning::JobSignature;
+    ///
+    /// let hosts = |nodes: &[u32]| JobSignature::here(nodes, |_| true, DeviceChoice::Udp).hosts();
+    /// assert_eq!((hosts(&[0, 0, 1]), hosts(&[0, 1]), hosts(&[0, 0])), (Some((2, 2)), None, None));
+    /// ```
+    pub fn hosts(&self) -> Option<(u32, u32)> {
+        let [.., nodes, ranks] = &self.values;
+        let several = |text: &String| text.parse().ok().filter(|number| *number > 1);
+        Some((several(nodes)?, several(ranks)?))
+    }
+
+    /// Whether the ranks of a host share memory.
+    ///
+    /// ```
+    /// use unisono::environment::DeviceChoice;
+    /// use unisono::environment::tuning::JobSignature;
+    ///
+    /// assert!(JobSignature::here(&[0, 0, 1, 1], |_| true, DeviceChoice::Udp).shares_memory());
+    /// assert!(!JobSignature::here(&[0, 0, 1, 1], |_| false, DeviceChoice::Udp).shares_memory());
+    /// ```
+    pub fn shares_memory(&self) -> bool {
+        let [_, device, ..] = &self.values;
+        device.split('+').any(|one| one == DeviceChoice::Shm.to_string())
+    }
+
     /// What differs in a job of signature `here`.
     pub(super) fn differences(&self, here: &Self) -> Vec<Difference> {
         let pairs = KEYS.into_iter().zip(self.values.iter().zip(&here.values));

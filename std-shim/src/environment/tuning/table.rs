@@ -5,7 +5,8 @@
 //! udp        allreduce   4      0-2895   doubling
 //! udp/2      allreduce   4-8    2896-    knomial:k=1,segments=4
 //! ```
-//! After the carrier: how many ranks share a processor; without it, any number. A range is one number, `least-most` or
+//! `host:slots+` or `host:messages+` before a choice: it is that of the leaders of the hosts, whose ranks exchange their parts
+//! by these means. After the carrier: how many ranks share a processor; without it, any number. A range is one number, `least-most` or
 //! `least-`. Bytes are per rank; of an alltoall and a reduce-scatter per pair; of reductions and scans the vector. No
 //! two lines apply to the same call. Where no line applies, the model selects.
 
@@ -98,6 +99,9 @@ impl TuningLine {
         let span =
             |text: &str| NumberRange::parse(text).ok_or_else(|| TuningLineError::Range { given: text.to_owned() });
         let (sharing, wanted) = (sharing.map(span).transpose()?, Override::new(*verb, choice)?);
+        if carrier == Carrier::Rings && wanted.hosts().is_some() {
+            return Err(TuningLineError::OneHost);
+        }
         Ok(Self { carrier, sharing, ranks: span(ranks)?, bytes: span(bytes)?, algorithm: wanted })
     }
 }
@@ -142,6 +146,11 @@ impl TuningTable {
             }
         }
         Ok(Self { lines })
+    }
+
+    /// Whether a line is composed over hosts.
+    pub(super) fn names_hosts(&self) -> bool {
+        self.lines.iter().any(|line| line.algorithm.hosts().is_some())
     }
 
     /// The algorithm of a call, if `sharing` ranks share a processor. `None`: no line applies.
@@ -197,6 +206,9 @@ pub enum TuningLineError {
         /// The given text.
         given: String,
     },
+    /// Ranks that reach each other by rings are on one host.
+    #[error("a collective over rings is of one host, and not composed over several")]
+    OneHost,
     /// Not a valid algorithm.
     #[error(transparent)]
     Choice(#[from] OverrideError),

@@ -1,7 +1,7 @@
 //! The file of tuning tables: a table for each signature of a job.
 //!
 //! ```text
-//! unisono tuning 2
+//! unisono tuning 3
 //! for version=0.1.0 device=udp processors=2 nodes=1 ranks-per-node=4
 //! # carrier  collective  ranks  bytes    choice
 //! udp/2      allreduce   4      0-2895   doubling
@@ -9,7 +9,7 @@
 //! rings/2    allreduce   4      2896-    knomial:k=1,segments=4
 //! end
 //! ```
-//! `for any` in place of a signature: in every job for which the file has no other table.
+//! Version 2 is read, too: its lines are not composed over hosts. `for any` in place of a signature: in every job for which the file has no other table.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -23,8 +23,10 @@ use super::table::{TuningLine, TuningLineError, TuningTable, TuningTableError};
 
 /// How the first line begins; the version follows.
 const BEGINNING: &str = "unisono tuning ";
-/// The version of the format.
-const VERSION: &str = "2";
+/// The version of the format that is written.
+const VERSION: &str = "3";
+/// The version that is read, too: without lines that are composed over hosts.
+const FLAT_VERSION: &str = "2";
 /// The last line, without which the file is truncated.
 const END: &str = "end";
 /// Largest size of a file in bytes.
@@ -46,9 +48,12 @@ impl TableFile {
     /// ```
     ///
     /// # Errors
-    /// Two of them have the same signature.
+    /// Two of them have the same signature, or a line is composed over hosts where the job has no groups of them.
     pub fn new(tables: Vec<(Option<JobSignature>, TuningTable)>) -> Result<Self, TableFileError> {
-        for (n, (signature, _)) in tables.iter().enumerate() {
+        for (n, (signature, table)) in tables.iter().enumerate() {
+            if let Some(signature) = signature.as_ref().filter(|job| table.names_hosts() && job.hosts().is_none()) {
+                return Err(TableFileError::NoHosts { signature: signature.to_string() });
+            }
             if tables.iter().take(n).any(|(other, _)| other == signature) {
                 return Err(TableFileError::Duplicate { signature: scope(signature.as_ref()) });
             }
@@ -69,11 +74,11 @@ impl TableFile {
         let said = |line: &'_ str| line.split_once('#').map_or(line, |(said, _)| said).trim().to_owned();
         let mut lines = lines.map(|(number, line)| (number, said(line))).filter(|(_, line)| !line.is_empty());
         let (_, first) = lines.next().ok_or(TableFileError::Beginning)?;
-        match first.strip_prefix(BEGINNING) {
+        let is_flat = match first.strip_prefix(BEGINNING) {
             None => return Err(TableFileError::Beginning),
-            Some(VERSION) => {}
+            Some(version @ (VERSION | FLAT_VERSION)) => version == FLAT_VERSION,
             Some(given) => return Err(TableFileError::Version { given: given.to_owned() }),
-        }
+        };
         let mut tables: Vec<(Option<JobSignature>, Vec<TuningLine>)> = Vec::new();
         let mut is_complete = false;
         for (number, line) in lines {
@@ -90,7 +95,11 @@ impl TableFile {
                 None if line == END => is_complete = true,
                 None => {
                     let (_, lines) = tables.last_mut().ok_or(TableFileError::NoSignature { number })?;
-                    lines.push(TuningLine::parse(&line).map_err(|reason| TableFileError::Line { number, reason })?);
+                    let line = TuningLine::parse(&line).map_err(|reason| TableFileError::Line { number, reason })?;
+                    if is_flat && line.algorithm.hosts().is_some() {
+                        return Err(TableFileError::Composed { number });
+                    }
+                    lines.push(line);
                 }
             }
         }
@@ -178,7 +187,7 @@ pub enum TableFileError {
     Beginning,
     /// It is of another version.
     #[error(
-        "the table has version {given:?}, and this program reads version {VERSION}: measure anew with `unisono tune`"
+        "the table has version {given:?}, and this program reads {FLAT_VERSION} and {VERSION}: measure anew with `unisono tune`"
     )]
     Version {
         /// The version.
@@ -187,6 +196,12 @@ pub enum TableFileError {
     /// Its last line is missing.
     #[error("the table is truncated: it has no line \"{END}\"")]
     Truncated,
+    /// A line is composed over hosts, which this version does not have.
+    #[error("line {number}: a table of version {FLAT_VERSION} has no line that is composed over hosts")]
+    Composed {
+        /// The line number, from 1 on.
+        number: u32,
+    },
     /// Lines follow the last one.
     #[error("line {number}: nothing may follow \"{END}\"")]
     AfterEnd {
@@ -213,6 +228,12 @@ pub enum TableFileError {
         /// Their signature.
         signature: String,
     },
+    /// A line is composed over hosts, in a table for jobs that have no groups of them.
+    #[error("a job of {signature} has not several ranks on each of several hosts, over which a line is composed")]
+    NoHosts {
+        /// Their signature.
+        signature: String,
+    },
     /// A line is not valid.
     #[error("line {number}: {reason}")]
     Line {
@@ -232,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     const FOUR: &str = "version=1 device=udp processors=2 nodes=1 ranks-per-node=4";
-    const TEXT: &str = "unisono tuning 2\n\
+    const TEXT: &str = "unisono tuning 3\n\
                         for version=1 device=udp processors=2 nodes=1 ranks-per-node=4\nudp allreduce 4 0-2895 doubling\n\
                         for version=1 device=shm processors=2 nodes=1 ranks-per-node=4\nrings allreduce 4 0- ring\n\
                         end\n";
@@ -279,24 +300,48 @@ mod tests {
         let two = FOUR.replace("processors=2 nodes=1", "processors=8 nodes=2");
         let said = fitted(TEXT, &two).expect_err("refused");
         assert!(said.contains("processors=2 there, processors=8 here; nodes=1 there, nodes=2 here: "), "{said}");
-        assert!(fitted("unisono tuning 2\nend\n", FOUR).is_err(), "no table");
+        assert!(fitted("unisono tuning 3\nend\n", FOUR).is_err(), "no table");
     }
 
     #[test]
     fn other_versions_are_refused() {
-        let beginning = "a table must begin with the line \"unisono tuning 2\"";
+        let beginning = "a table must begin with the line \"unisono tuning 3\"";
         for text in
-            ["", "\n", "unisono", "unisono tuning", "udp barrier 2- 0- knomial\n", "{}", "\u{feff}unisono tuning 2\n"]
+            ["", "\n", "unisono", "unisono tuning", "udp barrier 2- 0- knomial\n", "{}", "\u{feff}unisono tuning 3\n"]
         {
             assert_eq!(refused(text), beginning, "{text:?}");
         }
-        for version in ["1", "3", "02", "2 ?", "two"] {
-            let said = refused(&TEXT.replacen('2', version, 1));
+        for version in ["1", "4", "03", "3 ?", "three"] {
+            let said = refused(&TEXT.replacen('3', version, 1));
             assert!(
-                said.starts_with(&format!("the table has version {version:?}, and this program reads version 2")),
+                said.starts_with(&format!("the table has version {version:?}, and this program reads 2 and 3:")),
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn tables_of_the_version_before_are_flat() {
+        let flat = TEXT.replacen('3', "2", 1);
+        assert_eq!(TableFile::parse(&flat).expect("tables").to_string(), TEXT);
+        let composed = "unisono tuning 3\nfor any\nudp scan 4 0-8 host:slots+ring\nudp scan 4 9- host+ring\nend\n";
+        assert_eq!(TableFile::parse(composed).expect("tables").to_string(), composed);
+        let said = refused(&composed.replacen('3', "2", 1));
+        assert_eq!(said, "line 3: a table of version 2 has no line that is composed over hosts");
+    }
+
+    #[test]
+    fn lines_over_hosts_that_a_job_does_not_have_are_refused() {
+        let table = |job: &str| format!("unisono tuning 3\nfor {job}\nudp scan 4 0- host+ring\nend\n");
+        for (nodes, ranks) in [(1, 4), (4, 1)] {
+            let job = format!("version=1 device=shm+udp processors=2 nodes={nodes} ranks-per-node={ranks}");
+            let said = refused(&table(&job));
+            assert!(
+                said.starts_with(&format!("a job of {job} has not several ranks on each of several hosts")),
+                "{said}"
+            );
+        }
+        assert!(TableFile::parse(&table(&FOUR.replace("nodes=1", "nodes=2"))).is_ok());
     }
 
     #[test]
@@ -312,7 +357,7 @@ mod tests {
 
     #[test]
     fn invalid_lines_are_refused_with_their_number() {
-        let at_two = |line: &str| refused(&format!("unisono tuning 2\n{line}\nend\n"));
+        let at_two = |line: &str| refused(&format!("unisono tuning 3\n{line}\nend\n"));
         assert!(at_two("udp scan 4 0- ring").starts_with("line 2: expected the job that the table is for"));
         assert!(at_two("for version=1").starts_with("line 2: a signature has one valid value for device="));
         let in_table = |line: &str| refused(&TEXT.replacen("end", &format!("{line}\nend"), 1));
@@ -338,7 +383,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(
-            text in "(unisono tuning [12]\n)?(for any\n)?((udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (ring|knomial)\n){0,3}.{0,20}(end\n)?",
+            text in "(unisono tuning [123]\n)?(for any\n)?((udp|udp/2-?|rings|x) (allreduce|barrier) [0-9-]{0,4} [0-9-]{0,4} (host(:slots)?[+])?(ring|knomial)\n){0,3}.{0,20}(end\n)?",
         ) {
             if let Ok(file) = TableFile::parse(&text) {
                 prop_assert_eq!(TableFile::parse(&file.to_string()), Ok(file));

@@ -792,11 +792,13 @@ impl Communicator {
 
 impl Process {
     /// The shared-memory collectives of a communicator in a slot; `None` where its members do not share a node, or
-    /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node.
+    /// there is only one. `shares_node`: all members agree that each shares memory with all ranks of its node; `is_spare`:
+    /// a communicator of several nodes may take slots unasked.
     pub(in crate::world) fn open_slots(
         &mut self,
         context: u32,
-        (mut slots, shares_node): (LeasedSlots, bool),
+        mut slots: LeasedSlots,
+        (shares_node, is_spare): (bool, bool),
         rank: Rank,
     ) -> Option<IntraNodeGroup> {
         let of = self.collectives.contexts.get_mut(context)?;
@@ -809,7 +811,7 @@ impl Process {
                 (of.barrier_mode, of.areas) = (Some(group.barrier_mode()), Some(group.areas()));
                 1
             }
-            None if !is_intra_node && shares_node => self.open_communicator_lanes(context, slots),
+            None if !is_intra_node && shares_node => self.open_communicator_lanes(context, slots, is_spare),
             None => 0,
         };
         let unused = slots.split_off(used);

@@ -6,7 +6,7 @@ use unisono_core::collective::CollectiveKind;
 use unisono_core::schedule::Unsupported;
 use unisono_shmem::slot_collectives::selection::SlotAlgorithm;
 
-use crate::environment::tuning::SelectedBy;
+use crate::environment::tuning::{Composition, SelectedBy};
 use crate::world::communicator::Communicator;
 
 /// Which algorithm executed a collective, and what selected it.
@@ -35,6 +35,8 @@ pub struct CollectiveRecord {
     pub schedule: Option<(u8, u32)>,
     /// Levels of subgroups over which it is composed; 1: none.
     pub levels: u32,
+    /// What selected that a schedule is composed over them.
+    pub composition: Option<Composition>,
     /// Levels at which this rank's subgroup exchanges its parts of it in shared memory.
     pub slot_levels: u32,
     /// What selected the algorithm.
@@ -63,6 +65,7 @@ impl CollectiveRecord {
             algorithm: algorithm.name(),
             schedule: None,
             levels: 1,
+            composition: None,
             slot_levels: 0,
             selected_by: SelectedBy::in_slots(kind),
             override_error: None,
@@ -83,6 +86,7 @@ impl CollectiveRecord {
             algorithm,
             schedule: None,
             levels: 1,
+            composition: None,
             slot_levels: 0,
             selected_by,
             override_error: None,
@@ -107,6 +111,7 @@ impl fmt::Display for CollectiveRecord {
             levels => write!(to, ", in shared memory within groups on {levels} levels")?,
         }
         write!(to, ": {}", self.selected_by.name())?;
+        self.composition.map_or(Ok(()), |composition| write!(to, "; {composition}"))?;
         self.override_error.map_or(Ok(()), |reason| write!(to, "; not the override: {reason}"))
     }
 }
@@ -162,6 +167,7 @@ impl Communicator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::GroupMeans;
 
     #[test]
     fn a_record_is_printed_with_what_selected_the_algorithm() {
@@ -175,13 +181,18 @@ mod tests {
             algorithm: "ring",
             schedule: Some((1, 4)),
             levels: 2,
+            composition: Some(Composition {
+                selected_by: SelectedBy::Override,
+                means: GroupMeans::Auto,
+                means_by: SelectedBy::Rule,
+            }),
             override_error: Some(Unsupported::Order),
             selected_by: SelectedBy::Model,
             ..CollectiveRecord::unscheduled(CollectiveKind::Reduce, 64, "", SelectedBy::Table)
         };
         let text = composed.to_string();
-        let expected =
-            "reduce of 64 bytes by ring:k=1,segments=4 over 2 levels over messages: model; not the override: ";
+        let expected = "reduce of 64 bytes by ring:k=1,segments=4 over 2 levels over messages: model; groups: override; \
+             means: rule; not the override: ";
         assert!(text.starts_with(expected), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use crate::environment::{Location, RankLocation, own_location};
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW, message_context};
 use crate::world::collective::engine::schedule::mix;
 use crate::world::collective::error::CollectiveError;
-use crate::world::collective::intra_node::communicator_slots::LeasedSlots;
+use crate::world::collective::intra_node::communicator_slots::{LeasedSlots, are_spare};
 use crate::world::collective::operation::UserOperation;
 use crate::world::group::Group;
 use unisono_bootstrap::Rank;
@@ -394,6 +394,7 @@ impl Communicator {
             generation,
             shares_node: process.shares_its_node(),
             slots: LeasedSlots::default(),
+            has_spare_slots: false,
             group: None,
         };
         process.reserve(&agreed);
@@ -444,7 +445,8 @@ impl Communicator {
                 let generation = terms.generation as u32;
                 let slots = LeasedSlots::first(terms.slots, process.choices.hierarchy.slots(), generation);
                 let shares_node = terms.shares_node != 0;
-                let agreed = AgreedContext { context, generation, shares_node, slots, group: None };
+                let has_spare_slots = are_spare(terms.slots);
+                let agreed = AgreedContext { context, generation, shares_node, slots, has_spare_slots, group: None };
                 process.reserve(&agreed);
                 agreed
             });
@@ -468,12 +470,12 @@ impl Communicator {
     }
 
     pub(super) fn open(&self, agreed: AgreedContext, members: Group, rank: Rank) -> Self {
-        let AgreedContext { context, generation, shares_node, slots, group } = agreed;
+        let AgreedContext { context, generation, shares_node, slots, has_spare_slots, group } = agreed;
         let mut process = self.shared.lock();
         let is_near = shares_node && process.are_on_one_node(&members);
         process.open_context(context, generation, members.clone(), is_near);
         let log = process.open_log(context);
-        let on_node = process.open_slots(context, (slots, shares_node), rank);
+        let on_node = process.open_slots(context, slots, (shares_node, has_spare_slots), rank);
         process.set_group(context, group);
         process.apply_early_revocation(context);
         drop(process);

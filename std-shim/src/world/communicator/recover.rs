@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::Communicator;
 use crate::world::collective::engine::context::{AgreedContext, CreationOrder, Round, WINDOW};
-use crate::world::collective::intra_node::communicator_slots::LeasedSlots;
+use crate::world::collective::intra_node::communicator_slots::{LeasedSlots, are_spare};
 use crate::world::group::Group;
 use crate::world::progress::WaitFor;
 use crate::world::request::Failure;
@@ -164,9 +164,9 @@ impl Communicator {
             let is_over = next.is_none() || !matches!(found, Ok((None, ..)));
             let agreed = found.as_ref().ok().and_then(|(context, flags, generation, _)| {
                 let (context, generation, shares_node) = ((*context)?, *generation, flags & 2 != 0);
-                let slots = process.choices.hierarchy.slots();
-                let slots = LeasedSlots::first(flags >> SLOTS_SHIFT, slots, generation);
-                Some(AgreedContext { context, generation, shares_node, slots, group: None })
+                let (free, most) = (flags >> SLOTS_SHIFT, process.choices.hierarchy.slots());
+                let (slots, has_spare_slots) = (LeasedSlots::first(free, most, generation), are_spare(free));
+                Some(AgreedContext { context, generation, shares_node, slots, has_spare_slots, group: None })
             });
             agreed.iter().for_each(|agreed| process.reserve(agreed));
             process.collectives.withdraw_offer(order, &offered, is_over, is_made);

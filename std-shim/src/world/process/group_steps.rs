@@ -69,27 +69,42 @@ impl Process {
         let before = |level: u32| (1..level).filter(|below| levels.contains(*below)).count() as u32;
         let slots = LeasedSlots::of_world(before(Hierarchy::<()>::GROUPINGS as u32));
         self.collectives.communicator_slots.reserve(slots);
-        self.open_lanes(WORLD, |level| if level == 0 { Some(None) } else { Some(Some(slots.nth(before(level))?)) });
+        self.open_lanes(
+            WORLD,
+            levels,
+            |level| if level == 0 { Some(None) } else { Some(Some(slots.nth(before(level))?)) },
+        );
     }
 
-    /// Opens the lanes of another communicator, in its slots, the innermost level's in the first one. Called if all of its
-    /// members agree that each shares memory with the ranks of its node. Returns the number of slots that it uses.
-    pub(in crate::world) fn open_communicator_lanes(&mut self, context: u32, slots: LeasedSlots) -> u32 {
+    /// Opens the lanes of another communicator, in its slots, the innermost level's in the first one; if these are not spare,
+    /// those that the user has asked for. Called if all of its members agree that each shares memory with the ranks of its
+    /// node. Returns the number of slots that it uses.
+    pub(in crate::world) fn open_communicator_lanes(
+        &mut self,
+        context: u32,
+        slots: LeasedSlots,
+        are_spare: bool,
+    ) -> u32 {
         let of = self.collectives.contexts.get(context).and_then(|of| of.subgroups.as_ref());
-        let levels = of.map_or(GroupLevels::NONE, |of| of.slot_levels());
+        let levels = of.map_or(GroupLevels::NONE, |of| if are_spare { of.slot_levels() } else { of.asked_levels() });
         let before = |level: u32| (0..level).filter(|below| levels.contains(*below)).count() as u32;
-        self.open_lanes(context, |level| Some(Some(slots.nth(before(level))?)));
+        self.open_lanes(context, levels, |level| Some(Some(slots.nth(before(level))?)));
         // Also where this rank leads nothing: the slot of the leaders' level is in use.
         before(Hierarchy::<()>::GROUPINGS as u32)
     }
 
-    /// Opens a lane for each level with shared memory that has a slot, or `Some(None)` for the areas of all ranks of the
+    /// Opens a lane for each of the levels that has a slot, or `Some(None)` for the areas of all ranks of the
     /// node.
-    fn open_lanes(&mut self, context: u32, slot: impl Fn(u32) -> Option<Option<CommunicatorSlot>>) {
+    fn open_lanes(
+        &mut self,
+        context: u32,
+        levels: GroupLevels,
+        slot: impl Fn(u32) -> Option<Option<CommunicatorSlot>>,
+    ) {
         let Some(node) = self.transport.shm.as_ref().map(|shm| shm.node.clone()) else { return };
         let Some(of) = self.collectives.contexts.get_mut(context) else { return };
         let (Some(subgroups), Some(own)) = (&of.subgroups, of.members.number(self.rank)) else { return };
-        let levels = (0..subgroups.hierarchy().levels()).filter(|level| subgroups.slot_levels().contains(*level));
+        let levels = (0..subgroups.hierarchy().levels()).filter(|level| levels.contains(*level));
         let mut lanes = GroupLanes::default();
         for (level, slot) in levels.filter_map(|level| Some((level, slot(level)?))) {
             let members = subgroups.hierarchy().subgroup_members(level, Member(own.0));

@@ -6,7 +6,8 @@ use unisono::environment::{HierarchyChoice, LinkSpeed, Override, OverrideError, 
 use unisono_core::collective::CollectiveKind;
 
 /// The algorithm of each collective over messages. ALGORITHM, or ALGORITHM:k=PORTS,radix=R,segments=S with some of
-/// these options; the others are selected automatically.
+/// these options; the others are selected automatically. After host+, host:slots+ or host:messages+ it is the algorithm of
+/// the hosts' leaders, and the ranks of a host exchange their parts by these means.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Algorithms of collectives between nodes")]
 pub(crate) struct Overrides {
@@ -58,7 +59,7 @@ pub(crate) struct Overrides {
     hierarchy: Option<HierarchyChoice>,
 }
 
-const ALGORITHM: &str = "ALGORITHM[:k=K,…]";
+const ALGORITHM: &str = "[host+]ALGORITHM[:k=K,…]";
 
 fn of(verb: CollectiveKind) -> impl Fn(&str) -> Result<Override, OverrideError> + Clone + Send + Sync + 'static {
     move |text| Override::new(verb, text)

@@ -31,6 +31,8 @@ pub(in crate::world) struct AgreedContext {
     pub(in crate::world) shares_node: bool,
     /// Slots of the node's memory, for groups whose members share one.
     pub(in crate::world) slots: LeasedSlots,
+    /// Whether a communicator of several nodes takes slots that the user has not asked for.
+    pub(in crate::world) has_spare_slots: bool,
     /// A multicast group of the job's pool, by its slot there.
     pub(in crate::world) group: Option<u8>,
 }

@@ -12,7 +12,9 @@ use unisono_core::schedule::{
 };
 
 use crate::environment::Subgroups;
-use crate::environment::tuning::{Carrier, Decision, MULTICAST_NAME, MulticastUse, Tuning, rdma_name, tree_name};
+use crate::environment::tuning::{
+    Carrier, Composed, Decision, MULTICAST_NAME, MulticastUse, Tuning, rdma_name, tree_name,
+};
 use crate::world::collective::error::CollectiveError;
 use crate::world::collective::partition::{BLOCK_MAX, BlockTable, BlockTables, Shape};
 use crate::world::collective::record::CollectiveRecord;
@@ -349,10 +351,11 @@ impl ScheduleCache {
         // Without leaders, every rank is a member of the group.
         let is_multicast = is_multicast && composed.is_some() == subgroups.is_some();
         let leaders = subgroups.filter(|_| is_multicast).map(|over| over.leaders(plan.root).collect());
-        let levels = composed.as_ref().map_or(1, |(_, plan)| plan.levels());
+        let levels = composed.as_ref().map_or(1, |composed| composed.schedule.levels());
+        let composition = composed.as_ref().map(|composed| composed.composition);
         let (schedule, selected_by, override_error) = match composed {
-            Some((Decision { selected_by, override_error, .. }, composed)) => {
-                (AnyPlan::Composed(Box::new(composed)), selected_by, override_error)
+            Some(Composed { decision: Decision { selected_by, override_error, .. }, schedule, .. }) => {
+                (AnyPlan::Composed(Box::new(schedule)), selected_by, override_error)
             }
             None => {
                 let interconnect = subgroups.map_or(self.carrier.into(), |over| over.interconnect(self.carrier));
@@ -381,6 +384,7 @@ impl ScheduleCache {
         let scheduled = CollectiveRecord {
             schedule: Some((call.ports, call.segments)),
             levels,
+            composition,
             slot_levels: slot_levels(&group_steps, levels),
             override_error,
             ..CollectiveRecord::unscheduled(plan.collective, plan.bytes, algorithm, selected_by)

@@ -184,6 +184,13 @@ impl CommunicatorSlots {
     }
 }
 
+/// Whether at least half of the slots are in this bitmap of free ones: then a communicator of several nodes takes one of
+/// them that the user has not asked for. The others are for those of one node, whose collectives have no other means in
+/// shared memory.
+pub(in crate::world) const fn are_spare(free: u64) -> bool {
+    free.count_ones() >= COMMUNICATOR_SLOTS / 2
+}
+
 /// This rank's area of a slot, as for a group of one.
 fn own_area(node: &Node, slot: u32) -> Option<CollectiveAreas> {
     CollectiveAreas::in_communicator_slot(&node.layout(), slot, &[node.local()])

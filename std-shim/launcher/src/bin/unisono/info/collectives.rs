@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::{io::Write, thread};
 use unisono::environment::{
     DeviceChoice, HierarchyChoice, RankLocation, Settings, Subgroups, Tuning, UnitCounts,
-    tuning::{COLLECTIVES, Carrier, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
+    tuning::{COLLECTIVES, Carrier, Composed, Decision, JobSignature, MulticastUse, SelectedBy, rdma_name, tree_name},
 };
 use unisono_bench::Bytes;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -76,6 +76,11 @@ struct Row {
     leaders: Option<u32>,
     /// Whether the ranks of an innermost subgroup exchange their parts in shared memory.
     group_slots: bool,
+    /// What selected that the collective is composed over subgroups, and the means within the innermost ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    means_by: Option<&'static str>,
     /// Predicted by the model, for messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ns: Option<u64>,
@@ -109,10 +114,10 @@ impl Row {
     }
 
     fn why(&self) -> String {
-        match &self.override_refused {
-            Some(reason) => format!("{}; not the override: {reason}", self.decided_by),
-            None => self.decided_by.to_owned(),
-        }
+        let composed = self.groups_by.zip(self.means_by);
+        let composed = composed.map(|(groups, means)| format!("; groups: {groups}; means: {means}"));
+        let refused = self.override_refused.as_ref().map(|reason| format!("; not the override: {reason}"));
+        [composed, refused].into_iter().flatten().fold(self.decided_by.to_owned(), |said, more| said + &more)
     }
 }
 
@@ -121,8 +126,8 @@ enum CollectiveTransport {
     /// Shared memory: its collective area, whether ranks can read each other's memory (CMA), and the chunk size of a
     /// communicator slot in bytes, if there are such slots.
     Shared(Box<CollectiveAreas>, bool, Option<usize>),
-    /// Datagrams, at least between nodes.
-    Messages(MulticastUse),
+    /// Datagrams, at least between nodes, and whether the ranks of a node share memory.
+    Messages(MulticastUse, bool),
 }
 
 impl JobOptions {
@@ -154,7 +159,9 @@ impl JobOptions {
             CollectiveTransport::of_node(self.ranks)?
         } else {
             let rails = if transport.rails.is_default() { 1 } else { 2 };
-            CollectiveTransport::Messages(MulticastUse::of(transport.multicast.is_on(), rails))
+            let on_node = nodes.chunk_by(|one, other| one == other).map(<[u32]>::len).max().unwrap_or(0);
+            let multicast = MulticastUse::of(transport.multicast.is_on(), rails);
+            CollectiveTransport::Messages(multicast, shares_memory(on_node))
         };
         let rows = self.rows(&tuning, &means, &located)?;
         if json {
@@ -162,6 +169,10 @@ impl JobOptions {
                 writeln!(to, "{}", serde_json::to_string(row).map_err(Refusal::failed)?).map_err(Refusal::failed)?;
             }
             return Ok(());
+        }
+        if let Some(reason) = tuning.ignored_hosts(Subgroups::new(tuning.hierarchy(), &located).as_ref()) {
+            writeln!(to, "schedules over hosts, of an option or the table, are not used: {reason}")
+                .map_err(Refusal::failed)?;
         }
         write_table(&self, &means, &tuning, &rows, to).map_err(Refusal::failed)
     }
@@ -236,6 +247,8 @@ impl JobOptions {
             units: None,
             leaders: None,
             group_slots: false,
+            groups_by: None,
+            means_by: None,
             predicted_ns: None,
             decided_by: SelectedBy::Rule.name(),
             override_refused: None,
@@ -253,15 +266,17 @@ impl JobOptions {
                 });
             }
             CollectiveTransport::Shared(..) => (Carrier::Rings, MulticastUse::Unavailable),
-            CollectiveTransport::Messages(multicast) => (Carrier::Udp, *multicast),
+            CollectiveTransport::Messages(multicast, _) => (Carrier::Udp, *multicast),
         };
+        let shares_memory = matches!(means, CollectiveTransport::Messages(_, true));
+        let levels = |over: &Subgroups| if shares_memory { over.slot_levels() } else { GroupLevels::NONE };
         if let Some((shape, reason)) = tuning.tree(plan, false, carrier) {
             let (algorithm, degree) = (tree_name(shape), Some(shape.degree));
             let units = Some(shape.units).filter(|units| *units > 0);
             let composed = subgroups.filter(|_| !shape.is_multicast);
-            let composed = composed.and_then(|of| tuning.compose_over_tree(plan, false, of, of.slot_levels()));
+            let composed = composed.and_then(|of| tuning.compose_over_tree(plan, false, of, levels(of)));
             let leaders = composed.as_ref().map(HierarchicalPlan::leaders);
-            let group_slots = subgroups.is_some_and(|of| of.slot_levels() != GroupLevels::NONE) && leaders.is_some();
+            let group_slots = subgroups.is_some_and(|of| levels(of) != GroupLevels::NONE) && leaders.is_some();
             return Ok(Row { algorithm, degree, units, leaders, group_slots, decided_by: reason.name(), ..row });
         }
         if let Some((native_steps, reason)) = tuning.rdma(plan, false, carrier) {
@@ -271,12 +286,13 @@ impl JobOptions {
             let leaders = subgroups.map(|over| over.leaders(plan.root).count() as u32);
             return Ok(Row { algorithm: "multicast", leaders, decided_by: reason.name(), ..row });
         }
-        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1, over.slot_levels()));
+        let composed = subgroups.and_then(|over| tuning.compose(plan, false, carrier, over, 1, levels(over)));
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
-        let leaders = composed.as_ref().map(|(_, schedule)| schedule.leaders());
-        let group_slots = composed.as_ref().is_some_and(|(_, schedule)| schedule.has_group_steps());
+        let leaders = composed.as_ref().map(|composed| composed.schedule.leaders());
+        let group_slots = composed.as_ref().is_some_and(|composed| composed.schedule.has_group_steps());
+        let composition = composed.as_ref().map(|composed| composed.composition);
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
-            Some((decision, _)) => decision,
+            Some(Composed { decision, .. }) => decision,
             None => tuning.decide(plan, false, interconnect)?,
         };
         let Choice { algorithm, ports, radix, segments, .. } = choice;
@@ -288,6 +304,8 @@ impl JobOptions {
             segments: Some(segments),
             leaders,
             group_slots,
+            groups_by: composition.map(|composition| composition.selected_by.name()),
+            means_by: composition.map(|composition| composition.means_by.name()),
             predicted_ns: match leaders {
                 Some(_) => None,
                 None => Some(choice.time_ps(plan, false, &tuning.cost(interconnect))? / 1000),
@@ -333,7 +351,7 @@ fn write_table(
                 None => writeln!(to, "other communicators: messages")?,
             }
         }
-        CollectiveTransport::Messages(_) => {
+        CollectiveTransport::Messages(..) => {
             let LinkModel { latency_ns, overhead_ns, ps_per_byte, .. } = tuning.cost(Carrier::Udp.into());
             let sharing = tuning.sharing();
             writeln!(
@@ -373,7 +391,7 @@ mod tests {
         let means = if job.nodes == 1 {
             CollectiveTransport::of_node(job.ranks).expect("a layout")
         } else {
-            CollectiveTransport::Messages(MulticastUse::Automatic)
+            CollectiveTransport::Messages(MulticastUse::Automatic, true)
         };
         let located = job.located(UnitCounts::default(), tuning.hierarchy()).expect("a placement");
         job.rows(&tuning, &means, &located).expect("rows")
@@ -403,17 +421,17 @@ mod tests {
         let job = Line::try_parse_from(["info", "--collectives", "-n", "6", "--nodes", "2"]).expect("good").job;
         let located = job.located(UnitCounts::default(), sharing.hierarchy()).expect("a placement");
         let shared =
-            job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic), &located).expect("rows");
+            job.rows(&sharing, &CollectiveTransport::Messages(MulticastUse::Automatic, true), &located).expect("rows");
         assert!(shared.iter().all(|row| row.leaders.is_none()), "ranks share processors");
         let ring = |hierarchy: &str| {
             let line = format!("-n 6 --nodes 3 --bytes 64K --hierarchy {hierarchy} --allreduce ring:segments=1");
-            rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row").shown()
+            rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row")
         };
-        assert_eq!(ring("host"), "ring:k=1 of 3 leaders");
-        assert_eq!(
-            (ring("host:slots"), ring("4,2:slots")),
-            ("ring:k=1 of 3 leaders, slots".into(), "ring:k=1 of 2 leaders, slots".into())
-        );
+        assert_eq!(ring("host:messages").shown(), "ring:k=1 of 3 leaders");
+        assert_eq!(ring("host:slots").shown(), "ring:k=1 of 3 leaders, slots");
+        assert_eq!(ring("host:slots").why(), "override; groups: override; means: override");
+        assert_eq!(ring("4,2").shown(), "ring:k=1 of 2 leaders, slots");
+        assert_eq!(ring("4,2").why(), "override; groups: override; means: rule");
         let cached = rows("-n 8 --nodes 2 --sockets 2 --caches 2 --bytes 8 --hierarchy socket,cache");
         assert!(cached.iter().any(|row| row.leaders == Some(4)), "one of each socket");
     }
@@ -426,7 +444,8 @@ mod tests {
         assert_eq!((bruck.option_text().as_str(), bruck.why().as_str()), ("bruck:k=2,segments=3", "override"));
         assert_eq!(find(rows(line), "reduce").algorithm, "ring");
         let ordered = find(rows(&format!("{line} --ordered")), "reduce");
-        assert_eq!(ordered.why(), "model; not the override: this algorithm needs a commutative operation");
+        let why = "model; groups: model; means: rule; not the override: this algorithm needs a commutative operation";
+        assert_eq!(ordered.why(), why);
         let fixed = rows("-n 6 --bytes 8 --reduce knomial:radix=3 --scan dissemination:k=1 --reproducible");
         let said = |name| find(fixed.clone(), name).option_text();
         assert_eq!((said("reduce"), said("scan")), ("knomial:k=1".into(), "dissemination:k=1".into()));
@@ -440,12 +459,13 @@ mod tests {
         let table = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(
             table.path(),
-            "unisono tuning 2\nfor any\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\nend\n",
+            "unisono tuning 3\nfor any\nudp reduce 6 0- halving:k=2\nudp scan 6 9- ring\nend\n",
         )
         .expect("written");
         let tuned = rows(&format!("-n 6 --nodes 2 --bytes 8 --gather direct --tuning {}", table.path().display()));
         let why = |name| find(tuned.clone(), name).why();
-        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), "model".into(), "override".into()));
+        let by_model = "model; groups: model; means: rule";
+        assert_eq!((why("reduce"), why("scan"), why("gather")), ("table".into(), by_model.into(), "override".into()));
         assert_eq!(find(tuned.clone(), "reduce").option_text(), "halving:k=2");
         let intra_node = find(rows("-n 6 --bytes 8 --reduce ring"), "reduce");
         assert_eq!(intra_node.why(), "rule; not the override: blocking calls within a node use shared memory");
