@@ -646,7 +646,7 @@ impl Tuning {
         group_levels: GroupLevels,
     ) -> Option<Composed> {
         let group_levels = composition.group_levels(plan, group_levels);
-        let options = self.hierarchy_options(plan, carrier, over, group_levels);
+        let options = self.hierarchy_options(plan, carrier, over, composition.means);
         Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
     }
 

@@ -1,10 +1,10 @@
 //! How collectives are composed over subgroups: the leaders of each group, and the parts in which blocks go down to the others.
 
 use unisono_core::collective::CollectiveSpec;
-use unisono_core::schedule::{GroupLevels, HierarchyOptions, Leaders};
+use unisono_core::schedule::{HierarchyOptions, Leaders};
 
 use super::{Carrier, LOWER_TREES, LeaderChoice, PartsChoice, Tuning};
-use crate::environment::Subgroups;
+use crate::environment::{GroupMeans, Subgroups};
 
 impl Tuning {
     /// Sets the leaders of each group.
@@ -33,9 +33,8 @@ impl Tuning {
         self.parts = choice;
     }
 
-    /// How a collective is composed whose subgroups of these levels use shared memory, by the user's choice, or else by the
-    /// model, which knows messages only: with shared memory one rank leads each group. Equal on all ranks if `plan` differs
-    /// in the rank only.
+    /// How a collective is composed, by the user's choice, or else by the model, which knows messages only: with shared memory
+    /// within groups one rank leads each. Equal on all ranks if `plan` differs in the rank only.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -45,13 +44,13 @@ impl Tuning {
     /// #     order: Order::Any, in_place: false, reduction_id: 0,
     /// # };
     /// use unisono::environment::tuning::{Carrier, Tuning};
-    /// use unisono::environment::Subgroups;
-    /// use unisono_core::schedule::{GroupLevels, Leaders};
+    /// use unisono::environment::{GroupMeans, Subgroups};
+    /// use unisono_core::schedule::Leaders;
     ///
     /// // An allreduce among 16 ranks on two nodes.
     /// let nodes: Vec<_> = (0..16).map(|rank| From::from(rank / 8)).collect();
     /// let nodes = Subgroups::new("host".parse()?, &nodes).expect("two nodes");
-    /// assert_eq!(Tuning::default().hierarchy_options(&spec, Carrier::Udp, &nodes, GroupLevels::NONE).leaders, Leaders::All);
+    /// assert_eq!(Tuning::default().hierarchy_options(&spec, Carrier::Udp, &nodes, GroupMeans::Messages).leaders, Leaders::All);
     /// # Ok::<(), unisono::environment::HierarchyError>(())
     /// ```
     pub fn hierarchy_options(
@@ -59,12 +58,14 @@ impl Tuning {
         plan: &CollectiveSpec,
         carrier: Carrier,
         over: &Subgroups,
-        group_levels: GroupLevels,
+        means: GroupMeans,
     ) -> HierarchyOptions {
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
+        // Also at a rank that has no group's memory, alone in its group.
+        let has_slots = over.innermost() != GroupMeans::Messages && means.uses_slots(plan);
         let options = over.hierarchy().options(plan, LOWER_TREES, &intra, &inter);
         let leaders = match self.leaders {
-            LeaderChoice::Auto if group_levels == GroupLevels::NONE => options.leaders,
+            LeaderChoice::Auto if !has_slots => options.leaders,
             LeaderChoice::Auto | LeaderChoice::One => Leaders::One,
             LeaderChoice::All => Leaders::All,
         };
