@@ -5,7 +5,7 @@ mod program;
 use core::time::Duration;
 use std::env;
 use std::os::fd::AsFd as _;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -114,6 +114,16 @@ fn subgroups_compute_what_all_ranks_do() {
     ] {
         for part in ["right", "immediate", "varying", "elements"] {
             expect(&run(options, part), 0, &[]);
+        }
+    }
+    // Every rank of a node leads a part, and what arrives goes down in parts, whether that pays or not.
+    let pairs = "-n 8 --nodes 4 --hierarchy host --allreduce ring --broadcast bruck --allgather doubling";
+    for options in ["-n 6 --nodes 2 --hierarchy host:slots --broadcast ring", pairs, "-n 6 --device udp --hierarchy 3"]
+    {
+        for part in ["right", "immediate", "varying", "elements"] {
+            let mut job = command(options, part);
+            job.envs([("UNISONO_LEADERS", "all"), ("UNISONO_PARTS", "on")]);
+            expect(&job.stdin(Stdio::null()).output().expect("unisono starts"), 0, &[]);
         }
     }
     for part in ["right", "immediate", "varying"] {

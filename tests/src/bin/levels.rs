@@ -60,12 +60,25 @@ const fn most(collective: CollectiveKind) -> [f64; 2] {
     }
 }
 
-const COMPOSITIONS: [(Composition, &str, Stroke); 4] = [
+const COMPOSITIONS: [(Composition, &str, Stroke); 6] = [
     (Composition::Unaware, "flat, hosts unknown", Stroke::Solid),
     (Composition::Flat, "flat", Stroke::Solid),
     (Composition::Hosts, "over hosts", Stroke::Dashed),
     (Composition::Sockets, "over sockets and hosts", Stroke::Dotted),
+    (Composition::Parts, "over sockets and hosts, in parts", Stroke::Dotted),
+    (Composition::Leaders, "over hosts, all ranks lead", Stroke::Dashed),
 ];
+
+/// Whether a composition differs from the others for this collective.
+const fn is_other(collective: CollectiveKind, composition: Composition) -> bool {
+    match composition {
+        Composition::Parts => matches!(collective, CollectiveKind::Allgather | CollectiveKind::Broadcast),
+        Composition::Leaders => {
+            matches!(collective, CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce)
+        }
+        _ => true,
+    }
+}
 
 /// Three numbers, greater than 0.
 fn three<T: FromStr + PartialEq + Default>(text: &str) -> Result<[T; 3], &'static str> {
@@ -88,7 +101,8 @@ fn main() -> ExitCode {
     for collective in COLLECTIVES {
         let sizes = if collective == CollectiveKind::Barrier { &[0][..] } else { &options.bytes };
         let mut lines: Vec<Line> = Vec::new();
-        for (number, (composition, name, stroke)) in COMPOSITIONS.into_iter().enumerate() {
+        let compositions = COMPOSITIONS.into_iter().enumerate();
+        for (number, (composition, name, stroke)) in compositions.filter(|(_, (of, ..))| is_other(collective, *of)) {
             let mut points = Vec::new();
             for &bytes in sizes {
                 let (choice, cost) = machine.time(collective, bytes, composition).expect("it is composed");
@@ -99,7 +113,7 @@ fn main() -> ExitCode {
             }
             lines.push(Line { label: name.to_owned(), colour: number, stroke, points, bars: Vec::new() });
         }
-        let [unaware, flat, .., composed] = &lines[..] else { unreachable!("a line for each composition") };
+        let [unaware, flat, _, composed, ..] = &lines[..] else { unreachable!("a line for each composition") };
         for (line, most) in [flat, composed].into_iter().zip(most(collective)) {
             for (bytes, (before, after)) in sizes.iter().zip(unaware.points.iter().zip(&line.points)) {
                 let of = format!("{} / hosts unknown, {bytes} B", line.label);

@@ -7,7 +7,8 @@
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Choice, HierarchicalPlan, Hierarchy, LinkModel, LowerTrees, Plan, Spec, Unsupported, choose,
+    Choice, HierarchicalPlan, Hierarchy, HierarchyOptions, Leaders, LinkModel, LowerTrees, Plan, Spec, Unsupported,
+    choose,
 };
 
 use super::hockney::{Cost, LinkCost, Network, layout, simulate};
@@ -39,6 +40,10 @@ pub enum Composition {
     Hosts,
     /// The ranks of each socket, in hosts.
     Sockets,
+    /// The same; what arrives at the leaders of hosts goes down in parts.
+    Parts,
+    /// The ranks of each host, all of which lead.
+    Leaders,
 }
 
 impl Machine {
@@ -93,13 +98,18 @@ impl Machine {
         }
         let hosts: Vec<u32> = (0..size).map(|rank| self.host(rank)).collect();
         let sockets: Vec<u32> = (0..size).map(|rank| self.socket(rank)).collect();
-        let groupings = if composition == Composition::Hosts { &[&hosts[..]][..] } else { &[&sockets[..], &hosts] };
+        let (groupings, options) = match composition {
+            Composition::Parts => (&[&sockets[..], &hosts][..], HierarchyOptions { in_parts: true, ..LOWER.into() }),
+            Composition::Leaders => (&[&hosts[..]][..], HierarchyOptions { leaders: Leaders::All, ..LOWER.into() }),
+            Composition::Hosts => (&[&hosts[..]][..], LOWER.into()),
+            _ => (&[&sockets[..], &hosts][..], LOWER.into()),
+        };
         let table = vec![0; Hierarchy::<Vec<u32>>::table_len(size as usize, groupings.len())];
         let groups = Hierarchy::new(groupings, table).expect("a table of that length");
         let groups: Hierarchy<alloc::sync::Arc<[u32]>> = groups.map(alloc::sync::Arc::from);
         let choice = choose(&groups.leaders(&call), groups.leaders_vary(collective), &self.model(1));
         let spec = choice.spec(&call, false);
-        let new = |rank: u32| HierarchicalPlan::new(of_rank(&spec, rank), LOWER, groups.clone());
+        let new = |rank: u32| HierarchicalPlan::new(of_rank(&spec, rank), options, groups.clone());
         let plans: Vec<_> = (0..size).map(new).collect::<Result<_, _>>()?;
         let blocks = plans.first().map_or(1, HierarchicalPlan::blocks);
         Ok((choice, simulate(plans, layout(&spec, bytes, blocks), network)))

@@ -117,6 +117,10 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         intra: &LinkModel,
         inter: &LinkModel,
     ) -> Option<u64> {
+        // Its parts are too short to share.
+        if plan.bytes <= SHORT {
+            return None;
+        }
         let each = self.ranks_of_each_group()?;
         let algorithm = algorithm_of_parts(plan.collective, lower, each)?;
         let leaders = self.leaders(plan);
