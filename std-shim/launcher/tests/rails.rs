@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             Some("cut") => cut(false),
             Some("return") => cut(true),
             Some("differ") => differ(),
+            Some("ports") => ports(),
             Some("one") => one_wants_checksums(),
             Some("refused") => println!("{}", World::join().err().expect("no such rail")),
             _ => panic!("a part"),
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     }
     program::run_tests(&[
         ("every_rail_carries_messages", every_rail_carries_messages),
+        ("each_port_of_a_schedule_has_a_rail", each_port_of_a_schedule_has_a_rail),
         ("a_cut_amid_allreduces_loses_nothing", a_cut_amid_allreduces_loses_nothing),
         ("a_rail_that_returns_is_used_again", a_rail_that_returns_is_used_again),
         ("rails_that_do_not_fit_are_refused", rails_that_do_not_fit_are_refused),
@@ -73,6 +75,15 @@ fn every_rail_carries_messages() {
                 assert!(bytes.iter().all(|bytes| *bytes > all / 200), "{options}: {bytes:?}");
             }
         }
+    }
+}
+
+fn each_port_of_a_schedule_has_a_rail() {
+    for options in [
+        "-n 3 --device udp --rails 2 --mtu 1400 --gather direct:k=2",
+        "-n 3 --device udp --rails 2 --mtu 1400 --gather direct:k=2 --loss 1% --progress hybrid",
+    ] {
+        expect(&run(options, "ports"), 0, &["rank 1 sends over rail 0", "rank 2 sends over rail 1"]);
     }
 }
 
@@ -204,6 +215,27 @@ fn cut(returns: bool) {
             rounds >= 20
         });
         assert_eq!(sent(&world), 0, "a cut rail carries nothing");
+    }
+    world.finish().expect("a good end");
+}
+
+/// The two others send their parts to rank 0 over a port each.
+fn ports() {
+    let world = World::join().expect("a world");
+    let sent = || world.rail_stats().iter().map(|rail| rail.sent_bytes).collect::<Vec<_>>();
+    let (rank, before) = (world.rank().0, sent());
+    for number in 0..20 {
+        let own = vec![number ^ rank; NUMBERS];
+        let mut parts = vec![0; if rank == 0 { 3 * NUMBERS } else { 0 }];
+        world.gather_into(&own, &mut parts[..], Rank(0)).expect("a gather");
+        assert!(parts.chunks(NUMBERS).zip(0..).all(|(part, of)| part.iter().all(|value| *value == number ^ of)));
+    }
+    let after: Vec<u64> = sent().iter().zip(&before).map(|(after, before)| after - before).collect();
+    let most = (0..after.len()).max_by_key(|rail| after[*rail]).expect("rails");
+    let least = after.iter().min().expect("rails");
+    if rank > 0 {
+        assert!(after[most] > 20 * least, "{after:?}");
+        println!("rank {rank} sends over rail {most}");
     }
     world.finish().expect("a good end");
 }
