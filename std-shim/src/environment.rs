@@ -213,12 +213,25 @@ impl TransportSettings {
             (true, ..) => "fault injection applies to the device udp",
             (_, Some(_), _) => "the MTU applies to the device udp",
             (.., Some(_)) => "segmentation offload (GSO) applies to the device udp",
-            _ if !self.rails.is_default() => "rails apply to the device udp",
+            _ if !self.has_rails_of_device() => "these rails apply to the device udp",
             _ if self.integrity.is_some() => "the choice of integrity applies to the device udp",
             (false, None, None) => return Ok(()),
         };
         let reason = format!("{reason}, not to this one");
         Err(SettingsError::Invalid { name: VariableName("DEVICE"), value: self.device.to_string(), reason })
+    }
+}
+
+impl TransportSettings {
+    /// Whether the rails are ones that the device can have.
+    fn has_rails_of_device(&self) -> bool {
+        match (&self.rails, self.device) {
+            (rails, DeviceChoice::Shm) => rails.is_default(),
+            (RailsChoice::Places(places), DeviceChoice::Verbs) => {
+                places.iter().flatten().all(|place| place.port().is_some())
+            }
+            _ => true,
+        }
     }
 }
 

@@ -200,6 +200,8 @@ impl From<OpenError> for WorldError {
             OpenError::Adapter(error) => Self::Adapter(error),
             #[cfg(feature = "verbs")]
             OpenError::Faults => Self::Faults,
+            #[cfg(feature = "verbs")]
+            OpenError::Rail(error) => Self::Rails(error),
         }
     }
 }
@@ -276,7 +278,11 @@ impl World {
         }
         let singleton = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
         let size = settings.position.map_or(1, |position| position.size);
-        let locals = transport.rails.addresses(|| local_address(settings))?;
+        // The rails of adapters have no addresses of interfaces.
+        let locals = match transport.device {
+            DeviceChoice::Verbs => vec![local_address(settings)],
+            _ => transport.rails.addresses(|| local_address(settings))?,
+        };
         let mut device = DatagramTransport::open(settings, &locals)?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer = LocalRecord {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use program::{expect, run};
 use unisono::collective::SystemOperation;
-use unisono::environment::{Integrity, RailsChoice};
+use unisono::environment::{DeviceChoice, Integrity, RailsChoice};
 use unisono::{Rank, Settings, Tag, World};
 
 /// Longest time that a rank waits for the death or the return of a rail.
@@ -108,7 +108,8 @@ fn a_rail_that_returns_is_used_again() {
 }
 
 fn rails_that_do_not_fit_are_refused() {
-    let missing = "this host has no rail 240.0.0.0/8 (--rails, UNISONO_RAILS): no address of its interfaces is there";
+    let missing = "this host has no rail 240.0.0.0/8 (--rails, UNISONO_RAILS): no address of its interfaces, and no \
+                   adapter, is there";
     expect(&run("-n 1 --rails lo,240.0.0.0/8", "refused"), 0, &[missing]);
     let refused = run("-n 2 --rails 5", "work");
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -197,10 +198,12 @@ fn cut(returns: bool) {
     let world = World::join().expect("a world");
     let rail = usize::from(!returns);
     let state = |world: &World| world.rail_stats()[rail];
+    // Another program cuts the wire of an adapter.
+    let on_adapters = Settings::from_environment().expect("settings").transport.device == DeviceChoice::Verbs;
     let mut has_died = false;
     let number = rounds_until(&world, 0, |world| {
         let state = state(world);
-        has_died |= state.injected_cut > 0 && !state.is_alive;
+        has_died |= (on_adapters || state.injected_cut > 0) && !state.is_alive;
         has_died
     });
     let before = state(&world).sent_bytes;
@@ -214,7 +217,9 @@ fn cut(returns: bool) {
             rounds += 1;
             rounds >= 20
         });
-        assert_eq!(sent(&world), 0, "a cut rail carries nothing");
+        // An adapter takes probes, whatever becomes of them.
+        let most = if on_adapters { MESSAGE as u64 } else { 0 };
+        assert!(sent(&world) <= most, "a cut rail carries nothing");
     }
     world.finish().expect("a good end");
 }

@@ -237,7 +237,7 @@ impl Process {
     /// What each rail carried.
     pub(super) fn rail_stats(&self) -> Vec<RailStats> {
         let Datagrams { device, rails, .. } = &self.datagrams;
-        rails.stats(device.limits().rails, |rail| device.local_on(rail), &device.udp_counters())
+        rails.stats(device.limits().rails, |rail| (device.local_on(rail), device.rail_counts(rail)))
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.

@@ -5,16 +5,16 @@ use core::time::Duration;
 
 use unisono_core::ids::Rail;
 use unisono_memory::endpoint_storage::ProcessEndpoint;
-use unisono_udp::{MAX_RAILS, RailCounters, UdpCounters};
+use unisono_udp::{MAX_RAILS, UdpCounters};
 
 use super::World;
 
-/// What one rail of this process carried since the start. Of a device other than UDP, only the state.
+/// What one rail of this process carried since the start. Of an only adapter, datagrams without their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RailStats {
-    /// The address of its sockets, if the device has any.
+    /// The address of its sockets, or of its adapter's port (GID).
     pub local: Option<IpAddr>,
-    /// Datagrams that the kernel accepted.
+    /// Datagrams that the kernel or the adapter accepted.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
@@ -22,11 +22,11 @@ pub struct RailStats {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Datagrams that the kernel did not accept.
+    /// Datagrams that neither accepted.
     pub lost: u64,
     /// Datagrams that fault injection lost because the rail is cut.
     pub injected_cut: u64,
-    /// Times that the kernel reported the link down.
+    /// Times that the kernel or the adapter reported the link down.
     pub link_downs: u64,
     /// Times that it stopped being used: its link was down, or a peer did not answer over it.
     pub deaths: u64,
@@ -36,6 +36,47 @@ pub struct RailStats {
     pub round_trip: Option<Duration>,
     /// The retransmission timeout to that peer.
     pub timeout: Option<Duration>,
+}
+
+/// What the device counts of one rail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct RailCounts {
+    sent: u64,
+    sent_bytes: u64,
+    received: u64,
+    received_bytes: u64,
+    lost: u64,
+    injected_cut: u64,
+    link_downs: u64,
+}
+
+impl RailCounts {
+    pub(super) fn of_udp(counters: &UdpCounters, rail: Rail) -> Self {
+        counters.rails.get(usize::from(rail.0)).map_or_else(Self::default, |rail| Self {
+            sent: rail.sent.get(),
+            sent_bytes: rail.sent_bytes.get(),
+            received: rail.received.get(),
+            received_bytes: rail.received_bytes.get(),
+            lost: rail.lost.get(),
+            injected_cut: rail.injected_cut.get(),
+            link_downs: rail.link_downs.get(),
+        })
+    }
+
+    /// Of an only rail.
+    #[cfg(feature = "verbs")]
+    pub(super) fn of_adapter(counters: &unisono_verbs::ud::UdCounters) -> Self {
+        let lost = counters.lost_no_path.get().wrapping_add(counters.lost_in_error.get());
+        Self { sent: counters.sent.get(), received: counters.received.get(), lost, ..Self::default() }
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl From<unisono_verbs::ud::UdRailCounts> for RailCounts {
+    fn from(counts: unisono_verbs::ud::UdRailCounts) -> Self {
+        let unisono_verbs::ud::UdRailCounts { sent, sent_bytes, lost, received, received_bytes, link_downs } = counts;
+        Self { sent, sent_bytes, received, received_bytes, lost, injected_cut: 0, link_downs }
+    }
 }
 
 /// Counts the deaths of rails.
@@ -93,27 +134,27 @@ impl RailMonitor {
         }
     }
 
-    /// The state of `rails` rails, whose sockets are at these addresses.
-    pub(super) fn stats(&self, rails: u8, local: impl Fn(Rail) -> Option<IpAddr>, udp: &UdpCounters) -> Vec<RailStats> {
-        let counted = udp.rails.iter().zip(&self.deaths).zip(&self.round_trips);
-        let stats = |(rail, ((counters, deaths), round_trip)): (Rail, ((&RailCounters, &u64), &Option<RoundTrip>))| {
-            let RailCounters { sent, sent_bytes, lost, received, received_bytes, link_downs, injected_cut } = counters;
+    /// The state of `rails` rails, of which the device knows the address and the counts.
+    pub(super) fn stats(&self, rails: u8, known: impl Fn(Rail) -> (Option<IpAddr>, RailCounts)) -> Vec<RailStats> {
+        let stats = |((rail, deaths), round_trip): ((Rail, &u64), &Option<RoundTrip>)| {
+            let (local, counts) = known(rail);
+            let RailCounts { sent, sent_bytes, received, received_bytes, lost, injected_cut, link_downs } = counts;
             RailStats {
-                local: local(rail),
-                sent: sent.get(),
-                sent_bytes: sent_bytes.get(),
-                received: received.get(),
-                received_bytes: received_bytes.get(),
-                lost: lost.get(),
-                injected_cut: injected_cut.get(),
-                link_downs: link_downs.get(),
+                local,
+                sent,
+                sent_bytes,
+                received,
+                received_bytes,
+                lost,
+                injected_cut,
+                link_downs,
                 deaths: *deaths,
                 is_alive: self.doubtful >> rail.0 & 1 == 0,
                 round_trip: round_trip.map(|trip| time(trip.smoothed)),
                 timeout: round_trip.map(|trip| time(trip.timeout)),
             }
         };
-        (0..rails).map(Rail).zip(counted).map(stats).collect()
+        (0..rails).map(Rail).zip(&self.deaths).zip(&self.round_trips).map(stats).collect()
     }
 }
 

@@ -54,8 +54,9 @@ pub(crate) struct Options {
     /// UDP segmentation offload (GSO, GRO) by the kernel: on or off [default: on if the kernel supports it]
     #[arg(long, value_name = "SWITCH", help_heading = "Transport")]
     gso: Option<Switch>,
-    /// Rails of the device udp, 1 to 4: a number of sockets at one address, or an interface, address or network for each,
-    /// such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16 [default: 1]
+    /// Rails, 1 to 4. Of the device udp a number of sockets at one address, or an interface, address or network for each,
+    /// such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16; of the device verbs a number of adapters, or their names, perhaps
+    /// with ports, such as mlx5_0:1,mlx5_1:1 [default: 1]
     #[arg(long, value_name = "RAILS", help_heading = "Transport")]
     rails: Option<RailsChoice>,
     /// What finds corrupted datagrams of the device udp: crc32c (a checksum in each) or link (its own checks, if any)
