@@ -101,6 +101,30 @@ fn link_that_goes_down_is_left_at_once() {
     assert_eq!(stream.resent().1, 0);
 }
 
+#[test]
+fn a_rail_that_is_added_later_is_used() {
+    let mut stream = RailStream::new(15, &[500_000_000; 2], 64 << 10);
+    for node in [SENDER, RECEIVER] {
+        stream.network.set_rail_linked(node, Rail(1), false);
+    }
+    stream.run_until(40 * MS);
+    let share = stream.utilization(10 * MS, 40 * MS, [0]);
+    assert!(share >= 0.95, "{share} of the only rail");
+    // The sender's end comes first, and finds nobody there.
+    stream.network.set_rail_linked(SENDER, Rail(1), true);
+    stream.run_until(80 * MS);
+    let share = stream.utilization(50 * MS, 80 * MS, [0]);
+    assert!(share >= 0.95, "{share} of the only rail that both have");
+    stream.network.set_rail_linked(RECEIVER, Rail(1), true);
+    stream.nodes[0].endpoint.probe_rail(stream.network.now(), Rail(1));
+    stream.nodes[0].wake();
+    stream.run_until(120 * MS);
+    let share = stream.utilization(100 * MS, 120 * MS, [0, 1]);
+    assert!(share >= 0.95, "{share} of both");
+    assert_eq!(stream.finish(2_000 * MS), (0, 0));
+    assert_eq!(stream.resent().1, 0);
+}
+
 /// The receiver sends no data, and so has no send window that knows its rails: its link says which one carries its
 /// acknowledgements.
 #[test]
