@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use program::{expect, run};
 use unisono::collective::SystemOperation;
-use unisono::environment::{DeviceChoice, Integrity, RailsChoice};
+use unisono::environment::{DeviceChoice, Integrity, RailPlace, RailsChoice, RailsMax};
 use unisono::{Rank, Settings, Tag, World};
 
 /// Longest time that a rank waits for the death or the return of a rail.
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             Some("return") => cut(true),
             Some("differ") => differ(),
             Some("ports") => ports(),
+            Some("added") => added(),
             Some("one") => one_wants_checksums(),
             Some("refused") => println!("{}", World::join().err().expect("no such rail")),
             _ => panic!("a part"),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ("each_port_of_a_schedule_has_a_rail", each_port_of_a_schedule_has_a_rail),
         ("a_cut_amid_allreduces_loses_nothing", a_cut_amid_allreduces_loses_nothing),
         ("a_rail_that_returns_is_used_again", a_rail_that_returns_is_used_again),
+        ("a_rail_that_is_added_carries_messages", a_rail_that_is_added_carries_messages),
         ("rails_that_do_not_fit_are_refused", rails_that_do_not_fit_are_refused),
         ("checksums_are_agreed_on", checksums_are_agreed_on),
     ])
@@ -104,6 +106,20 @@ fn a_rail_that_returns_is_used_again() {
     // The first rail, over which control messages prefer to leave.
     for rank in stats("-n 2 --device udp --rails 2 --mtu 1400 --cut 0@100+300", "return", &[]) {
         assert!(of_rails(&rank, "injected_cut")[0] > 0 && of_rails(&rank, "deaths")[0] > 0, "{rank}");
+    }
+}
+
+fn a_rail_that_is_added_carries_messages() {
+    for (options, used) in [
+        ("-n 2 --device udp --rails-max 2 --mtu 1400", 2),
+        ("-n 4 --nodes 2 --rails-max 3 --mtu 1400 --loss 1%", 2),
+        ("-n 3 --device udp --rails-max 2 --mtu 1400 --progress hybrid", 2),
+        ("-n 2 --device udp --rails 2 --rails-max 3 --mtu 1400 --progress thread", 3),
+    ] {
+        for rank in stats(options, "added", &[]) {
+            let sent = of_rails(&rank, "bytes_sent");
+            assert!(sent.iter().take(used).all(|bytes| *bytes > MESSAGE as u64), "{options}: {rank}");
+        }
     }
 }
 
@@ -242,6 +258,36 @@ fn ports() {
         assert!(after[most] > 20 * least, "{after:?}");
         println!("rank {rank} sends over rail {most}");
     }
+    world.finish().expect("a good end");
+}
+
+/// The ranks add a rail, one after the other.
+fn added() {
+    let world = World::join().expect("a world");
+    let place: RailPlace = "127.0.0.2".parse().expect("an address");
+    let before = world.rail_stats().len();
+    let mut number = 0;
+    for rank in 0..world.size() {
+        for _ in 0..3 {
+            round(&world, number);
+            number += 1;
+        }
+        if rank == world.rank().0 {
+            assert_eq!(world.add_rail(&place).expect("room"), before);
+        }
+    }
+    rounds_until(&world, number, |world| {
+        let rail = world.rail_stats()[before];
+        rail.is_alive && rail.sent_bytes.min(rail.received_bytes) > MESSAGE as u64
+    });
+    let rails_max = Settings::from_environment().expect("settings").transport.rails_max.map_or(1, RailsMax::get);
+    for _ in before + 1..rails_max.into() {
+        world.add_rail(&place).expect("room");
+    }
+    let refused = world.add_rail(&place).map_err(|error| error.to_string()).expect_err("no room");
+    assert!(refused.contains("--rails-max"), "{refused}");
+    let missing = world.add_rail(&"240.0.0.0/8".parse().expect("a network")).expect_err("no such rail");
+    assert!(missing.to_string().contains("this host has no rail 240.0.0.0/8"), "{missing}");
     world.finish().expect("a good end");
 }
 

@@ -41,6 +41,36 @@ impl Default for RailsChoice {
     }
 }
 
+/// Rails that a process has room for, including those that are added later: 1 to 4.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RailsMax(u8);
+
+impl RailsMax {
+    /// As a number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl FromStr for RailsMax {
+    type Err = RailsMaxError;
+
+    fn from_str(text: &str) -> Result<Self, RailsMaxError> {
+        text.parse().ok().filter(|count| (1..=MAX_RAILS).contains(count)).map(Self).ok_or(RailsMaxError)
+    }
+}
+
+impl fmt::Display for RailsMax {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+/// The text is no number of rails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected a number of rails from 1 to {MOST}")]
+pub struct RailsMaxError;
+
 impl RailsChoice {
     /// Whether it asks for more than the one rail that a process has anyway.
     pub fn is_default(&self) -> bool {
@@ -63,6 +93,14 @@ impl RailsChoice {
 }
 
 impl RailPlace {
+    /// The address of a rail there.
+    ///
+    /// # Errors
+    /// [`RailPlaceError`]: this host has none.
+    pub fn address(&self) -> Result<IpAddr, RailPlaceError> {
+        self.find(&unisono_udp::link_addresses()).ok_or(RailPlaceError(*self))
+    }
+
     fn find(&self, known: &[LinkAddress]) -> Option<IpAddr> {
         let mut known = known.iter().filter(|link| !is_link_local(link.address));
         match self {

@@ -15,8 +15,8 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
-use super::rails::RailCounts;
-use crate::environment::{DeviceChoice, GroupsChoice, Integrity, Settings, TransportSettings};
+use super::rails::{AddRailError, RailCounts};
+use crate::environment::{DeviceChoice, GroupsChoice, Integrity, RailsMax, Settings, TransportSettings};
 #[cfg(feature = "verbs")]
 use crate::environment::{RailPlaceError, RailsChoice};
 use unisono_bootstrap::PeerRecord;
@@ -112,6 +112,7 @@ impl DatagramTransport {
         let faults = transport.faults;
         let mut options = Options { faults, further_rails: further.to_vec(), ..Options::new(*local, size) };
         options.groups = groups_of(transport);
+        options.rails_max = transport.rails_max.map_or(1, RailsMax::get);
         options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
         if let Some(gso) = transport.gso {
             options.gso = gso.is_on();
@@ -130,7 +131,41 @@ impl DatagramTransport {
 
     /// Its addresses on each further rail, as bootstrap publishes them.
     pub(super) fn further_lanes(&self) -> std::io::Result<Vec<[SocketAddr; 2]>> {
-        (1..self.limits().rails).map(|rail| self.lanes(Rail(rail))).collect()
+        (1..self.open_rails()).map(|rail| self.lanes(Rail(rail))).collect()
+    }
+
+    /// Rails that are open, of those that there is room for.
+    pub(super) fn open_rails(&self) -> u8 {
+        match self {
+            Self::Udp(device) => device.open_rails(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => self.limits().rails,
+        }
+    }
+
+    /// Opens another rail at this address.
+    pub(super) fn open_rail(&mut self, address: IpAddr) -> Result<Rail, AddRailError> {
+        match self {
+            Self::Udp(device) => Ok(device.open_rail(address)?),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => Err(AddRailError::Unsupported),
+        }
+    }
+
+    /// Sets the addresses of a peer on a rail that is open.
+    pub(super) fn set_rail_path(&mut self, peer: PeerId, rail: Rail, [polled, interrupt]: [SocketAddr; 2], mtu: u32) {
+        match self {
+            Self::Udp(device) if rail.0 < device.open_rails() => {
+                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
+                let set = device.set_rail_path(peer, rail, path, mtu);
+                if set.is_err() {
+                    tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
+                }
+            }
+            Self::Udp(_) => {}
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => {}
+        }
     }
 
     /// The address of its sockets on a rail, or of its adapter's port (GID).
@@ -184,7 +219,7 @@ impl DatagramTransport {
                     interrupt: interrupt.port(),
                 };
                 let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
-                for (rail, lanes) in (1..device.limits().rails).map(Rail).zip(further) {
+                for (rail, lanes) in (1..device.open_rails()).map(Rail).zip(further) {
                     device.clear_rail_path(peer, rail);
                     let set = lanes.map(|lanes| device.set_rail_path(peer, rail, path(*lanes), mtu));
                     if !matches!(set, Some(Ok(()))) {

@@ -5,9 +5,10 @@ use core::time::Duration;
 
 use unisono_core::ids::Rail;
 use unisono_memory::endpoint_storage::ProcessEndpoint;
-use unisono_udp::{MAX_RAILS, UdpCounters};
+use unisono_udp::{BindError, MAX_RAILS, UdpCounters};
 
 use super::World;
+use crate::environment::{RailPlace, RailPlaceError};
 
 /// What one rail of this process carried since the start. Of an only adapter, datagrams without their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,6 +83,8 @@ impl From<unisono_verbs::ud::UdRailCounts> for RailCounts {
 /// Counts the deaths of rails.
 #[derive(Default, Debug)]
 pub(super) struct RailMonitor {
+    /// The rails that are open, one bit for each.
+    open: u8,
     doubtful: u8,
     deaths: [u64; MAX_RAILS as usize],
     round_trips: [Option<RoundTrip>; MAX_RAILS as usize],
@@ -100,10 +103,15 @@ fn time(units: u32) -> Duration {
 }
 
 impl RailMonitor {
+    /// A rail is open; it is not in use before a peer answers over it, unless it is from the start.
+    pub(super) const fn open(&mut self, rail: Rail) {
+        self.open |= 1 << (rail.0 & 7);
+    }
+
     /// Notes which rails are in use.
     #[inline]
     pub(super) fn note(&mut self, endpoint: &ProcessEndpoint) {
-        let doubtful = endpoint.doubtful_rails();
+        let doubtful = endpoint.doubtful_rails() & self.open;
         if doubtful != self.doubtful {
             self.note_change(doubtful);
         }
@@ -158,8 +166,46 @@ impl RailMonitor {
     }
 }
 
+/// Why no rail was added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddRailError {
+    /// This host has none at the place.
+    #[error(transparent)]
+    Place(#[from] RailPlaceError),
+    /// There is no room for it, or the kernel refused it.
+    #[error("cannot open the rail: {0} (room for more: --rails-max, UNISONO_RAILS_MAX)")]
+    Bind(#[from] BindError),
+    /// All ranks had agreed to do without checksums, since their addresses are on the loopback.
+    #[error("datagrams over {0} need checksums, which this job does without: start it with --integrity crc32c")]
+    Unchecked(IpAddr),
+    /// The device's rails are those that it started with.
+    #[error("rails are added to the device udp only")]
+    Unsupported,
+    /// The operating system refuses a resource.
+    #[error("cannot open the rail: {0}")]
+    System(std::io::Error),
+}
+
 impl World {
-    /// What each rail of this process carried, in the order of `--rails`. At least one.
+    /// Opens another rail, such as one at an interface that has appeared, and announces it to all ranks. Returns its
+    /// number. It carries messages to each rank that has opened its rail of the same number, before or later, as soon as
+    /// that rank answers over it. There must be room: `--rails-max`.
+    ///
+    /// ```no_run
+    /// # fn example(world: &unisono::World) -> Result<(), Box<dyn std::error::Error>> {
+    /// let number = world.add_rail(&"eth1".parse()?)?;
+    /// assert!(world.rail_stats().len() > number);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AddRailError`]; the rails are as before.
+    pub fn add_rail(&self, place: &RailPlace) -> Result<usize, AddRailError> {
+        let address = place.address()?;
+        self.shared.lock().add_rail(address).map(|rail| usize::from(rail.0))
+    }
+
+    /// What each rail of this process carried, in the order of `--rails`; those that were added follow. At least one.
     pub fn rail_stats(&self) -> Vec<RailStats> {
         self.shared.lock().rail_stats()
     }
