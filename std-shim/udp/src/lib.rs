@@ -132,10 +132,10 @@ impl RailOpener {
     }
 }
 
-/// Bytes of UDP payload that the link with this address carries.
-fn link_mtu(local: IpAddr) -> u32 {
+/// Bytes of UDP payload that the link with this address carries, if it says so.
+fn link_mtu(local: IpAddr) -> Option<u32> {
     let header = if local.is_ipv4() { 28 } else { 48 };
-    socket::link_mtu(local).unwrap_or(LINK_MTU).saturating_sub(header).clamp(MTU_MIN, MTU_MAX)
+    socket::link_mtu(local).map(|mtu| mtu.saturating_sub(header).clamp(MTU_MIN, MTU_MAX))
 }
 
 impl Udp {
@@ -146,7 +146,11 @@ impl Udp {
         if rails_max > usize::from(MAX_RAILS) {
             return Err(BindError::Rails(rails_max));
         }
-        let mtu = options.mtu.or_else(|| locals.iter().copied().map(link_mtu).min()).unwrap_or(MTU_MIN);
+        let linked = |local: &IpAddr| {
+            let assumed = LINK_MTU - if local.is_ipv4() { 28 } else { 48 };
+            link_mtu(*local).unwrap_or(assumed)
+        };
+        let mtu = options.mtu.or_else(|| locals.iter().map(linked).min()).unwrap_or(MTU_MIN);
         let narrow =
             u16::try_from(mtu).ok().filter(|_| (MTU_MIN..=MTU_MAX).contains(&mtu)).ok_or(BindError::Mtu(mtu))?;
         let (first, faults) = (options.local, options.faults);
@@ -214,8 +218,8 @@ impl Udp {
         if rail.0 >= self.limits.rails {
             return Err(BindError::Rails(usize::from(rail.0) + 1));
         }
-        let (link, mtu) = (link_mtu(local), self.mtu());
-        if link < mtu {
+        let mtu = self.mtu();
+        if let Some(link) = link_mtu(local).filter(|link| *link < mtu) {
             return Err(BindError::Narrow { link, mtu });
         }
         self.opener.is_bound = local != self.opener.first;
