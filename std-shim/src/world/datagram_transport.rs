@@ -335,7 +335,8 @@ impl DatagramTransport {
             // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
             Self::Verbs(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
             #[cfg(feature = "verbs")]
-            // SAFETY: as above; the memory is registered with the first rail's adapter.
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of
+            // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
             Self::VerbsRails(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
         }
     }

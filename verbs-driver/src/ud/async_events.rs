@@ -116,7 +116,7 @@ fn next(context: &Context, own: u8) -> Option<Option<Report>> {
     let element = unsafe { element.read() };
     // SAFETY: within the event.
     let port = unsafe { &raw const (*event.as_ptr()).element }.cast::<c_int>();
-    // SAFETY: as above: the beginning of an address, or a port number.
+    // SAFETY: the beginning of an address, or a port number, in a place that was all zeros before it was written.
     let port = unsafe { port.read() };
     // An odd number is a mapped queue pair's, or a port's: no object of libibverbs, which counts acknowledgements.
     if element.is_multiple_of(2) {

@@ -53,12 +53,12 @@ unsafe impl<A: Lent> Lent for RailMemory<A> {
     }
 
     unsafe fn copy_out(self, to: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the memory has that many bytes, and `to` room for them elsewhere.
         unsafe { self.memory.copy_out(to, bytes) };
     }
 
     unsafe fn copy_in(self, from: NonNull<u8>, bytes: usize) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the memory has that many bytes, and that `from` has them elsewhere.
         unsafe { self.memory.copy_in(from, bytes) };
     }
 }
