@@ -20,7 +20,7 @@ use unisono_core::ids::{GroupId, PeerId, Rail};
 use super::arrival_waiter::wait_any;
 use super::{
     ArrivalWaiter, COMPLETION_TIMEOUT, Datagram, Domain, GroupAddressError, Lent, OpenError, Path, PathError, Ud,
-    UdOptions,
+    UdOptions, WakeReason,
 };
 
 /// The first bit of a slot that holds its rail.
@@ -491,8 +491,8 @@ pub struct RailsWaiter {
 
 impl RailsWaiter {
     /// As [`ArrivalWaiter::wait`].
-    pub fn wait(&self, timeout: Option<Duration>) {
-        wait_any(&self.rails, timeout);
+    pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
+        wait_any(&self.rails, timeout)
     }
 
     /// Ends a wait, or the next one.
