@@ -12,6 +12,34 @@ pub struct PeerId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rail(pub u8);
 
+/// A port of a schedule in the k-port model, in which a rank sends and receives k messages at a time: 0 to k − 1. With
+/// several rails, each port has a rail of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Port {
+    number: u8,
+    of: u8,
+}
+
+impl Port {
+    /// That of a message without schedule, or of one of a single port.
+    pub const ONLY: Self = Self { number: 0, of: 1 };
+
+    /// Port `number` of `of` ports.
+    pub const fn new(number: u8, of: u8) -> Self {
+        Self { number, of }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u8 {
+        self.number
+    }
+
+    /// Whether there is no other.
+    pub const fn is_only(self) -> bool {
+        self.of <= 1
+    }
+}
+
 /// A multicast group, by the number that the host bound to its address: the same at all members.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u32);

@@ -43,7 +43,7 @@ mod tests;
 
 use core::marker::PhantomData;
 
-use crate::ids::PeerId;
+use crate::ids::{PeerId, Port};
 use crate::message::Pattern;
 use crate::message::collective_transport::{self, CollectivePeer, CollectiveTransport, Entry};
 use crate::message::point_to_point::{self, Action, MessageStorage, PayloadStore, PointToPoint, Status};
@@ -57,7 +57,7 @@ pub use operations::{ReceiveFailure, ReceiveOp, SendFailure, SendOp};
 pub use outbox::QueuedMessage;
 pub use post::{Message, SendError};
 pub use queries::ExpectedMessage;
-pub use steps::StepError;
+pub use steps::{StepError, StepMessage};
 
 use operations::Operations;
 use outbox::Outbox;
@@ -239,11 +239,13 @@ impl<S: MessengerStorage> Messenger<S> {
         {
             moved = true;
             match action {
-                Action::Header { to, head } => self.post(transport, to, head.as_ref(), None, Class::PointToPoint),
+                Action::Header { to, head } => {
+                    self.post(transport, to, head.as_ref(), None, (Class::PointToPoint, Port::ONLY))
+                }
                 Action::Eager { to, user, head, done } => {
                     // The payload of an abandoned send is gone.
                     let payload = self.messages.reopen(user).then_some(user);
-                    self.post(transport, to, head.as_ref(), payload, Class::PointToPoint);
+                    self.post(transport, to, head.as_ref(), payload, (Class::PointToPoint, Port::ONLY));
                     if done {
                         self.messages.finish_send(user, None);
                     }

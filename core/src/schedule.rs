@@ -66,7 +66,7 @@ mod selection;
 mod spec;
 
 use crate::collective::{CollectiveKind, Order};
-use crate::ids::Rank;
+use crate::ids::{Port, Rank};
 
 pub use blocks::{Blocks, Runs};
 pub use executor::{Executor, Schedule};
@@ -151,8 +151,8 @@ pub enum StepOperation {
     Send {
         /// The receiver.
         to: Rank,
-        /// The port, less than the plan's number of ports.
-        port: u8,
+        /// The port.
+        port: Port,
         /// Unique between these two ranks, in this direction, within the collective.
         key: u32,
         /// The data; no block is a signal.
@@ -162,8 +162,8 @@ pub enum StepOperation {
     Receive {
         /// The sender.
         of: Rank,
-        /// The port, less than the plan's number of ports.
-        port: u8,
+        /// The port.
+        port: Port,
         /// The sender's key.
         key: u32,
         /// The destination: as many blocks as are sent, of the same sizes, in the same order.
@@ -309,6 +309,6 @@ trait Phase {
 }
 
 /// The port of the `n`th concurrent message.
-const fn port(n: u32, ports: u32) -> u8 {
-    radix::remainder(n, ports) as u8
+const fn port(n: u32, ports: u32) -> Port {
+    Port::new(radix::remainder(n, ports) as u8, ports as u8)
 }

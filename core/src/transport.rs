@@ -7,7 +7,7 @@ mod endpoint_transport;
 
 use crate::endpoint::GrantError;
 use crate::endpoint::operation::EnqueueError;
-use crate::ids::{PeerId, PlacementId, RemoteKey};
+use crate::ids::{PeerId, PlacementId, Port, RemoteKey};
 use crate::span::{RegionRange, Span};
 
 pub use endpoint_transport::{EndpointHost, EndpointTransport, TokenTable};
@@ -98,11 +98,18 @@ pub trait Transport {
     /// Most bytes of payload that a message to this peer carries after the longest header of an eager message.
     fn eager_limit(&self, to: PeerId) -> u32;
 
-    /// Sends a message after all earlier ones to the peer: a header, and a payload if there is one.
+    /// Sends a message after all earlier ones to the peer: a header, and a payload if there is one. A transport of
+    /// several rails uses that of the port.
     ///
     /// # Errors
     /// [`TransportError`]; nothing was sent.
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError>;
+    fn send(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        payload: Option<TxPayload>,
+        port: Port,
+    ) -> Result<Progress, TransportError>;
 
     /// Most bytes of one [`grant`](Self::grant) to this peer: the same on both sides.
     fn grant_limit(&self, peer: PeerId) -> usize;
@@ -116,11 +123,18 @@ pub trait Transport {
     /// Withdraws a grant of which no delivery was reported.
     fn withdraw(&mut self, from: PeerId, placement: PlacementId);
 
-    /// Writes a payload to memory that the peer granted.
+    /// Writes a payload to memory that the peer granted, as [`send`](Self::send) over the port's rail.
     ///
     /// # Errors
     /// [`TransportError`]; nothing was started.
-    fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError>;
+    fn place(
+        &mut self,
+        to: PeerId,
+        grant: Grant,
+        from: RegionRange,
+        token: Token,
+        port: Port,
+    ) -> Result<Progress, TransportError>;
 
     /// Copies a payload that lies at `at` in the sender's memory, of which `copied` bytes were copied before. Where it
     /// is [`Unreachable`](Fetch::Unreachable), all of it is sent.

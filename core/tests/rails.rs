@@ -4,7 +4,7 @@ use unisono_core::device::{DeviceQueue, Posting, Ticket, TxReason};
 use unisono_core::ids::{Psn, Rail};
 use unisono_core::path::{Path, PathParameters};
 use unisono_core::time::Nanos;
-use unisono_core::window::rails::{RailState, Rails};
+use unisono_core::window::rails::{ALL_RAILS, RailState, Rails};
 use unisono_core::window::segment_ring::SegmentRef;
 use unisono_core::window::send_window::{Probe, SendWindow};
 use unisono_core::wire::{Acknowledgement, Bitmap, Echo};
@@ -16,7 +16,7 @@ const PATH: PathParameters = PathParameters { granularity: 100, max_probe_interv
 /// Sends a segment, whose posting is completed at once. Returns its rail.
 fn push(window: &mut Window, now: u64, rails: &mut Rails<'_, Nanos>) -> Rail {
     let posting = Posting { queue: DeviceQueue::Polled, ticket: Ticket(window.next().get() + 1) };
-    let segment = window.push(now, SegmentRef::default(), posting, rails).expect("room");
+    let segment = window.push(now, SegmentRef::default(), posting, rails, ALL_RAILS).expect("room");
     window.handle_completed(posting.queue, posting.ticket);
     segment.rail
 }

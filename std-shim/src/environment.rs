@@ -31,7 +31,7 @@ pub use hierarchy::{HierarchyChoice, HierarchyError, Nested, RankLocation, Subgr
 pub use link_speed::{LinkSpeed, LinkSpeedError};
 pub use location::{Location, LocationError, UnitCounts, own_location};
 pub use multicast::{GroupBase, InterfaceName, MulticastChoice, MulticastChoiceError};
-pub use rails::{RailPlace, RailPlaceError, RailsChoice, RailsChoiceError};
+pub use rails::{RailPlace, RailPlaceError, RailsChoice, RailsChoiceError, RailsMax, RailsMaxError};
 pub use tuning::{Override, OverrideError, Tuning};
 
 pub use host_list::{HostList, HostListError};
@@ -90,6 +90,8 @@ pub struct TransportSettings {
     pub gso: Option<Switch>,
     /// The rails.
     pub rails: RailsChoice,
+    /// Rails that there is room for, including those that are added later. `None`: for those of `rails`.
+    pub rails_max: Option<RailsMax>,
     /// What finds corrupted datagrams. `None`: CRC-32C, unless all ranks are reached through the loopback.
     pub integrity: Option<Integrity>,
     /// How work queues of an RDMA adapter are written. `None`: the default.
@@ -214,12 +216,26 @@ impl TransportSettings {
             (true, ..) => "fault injection applies to the device udp",
             (_, Some(_), _) => "the MTU applies to the device udp",
             (.., Some(_)) => "segmentation offload (GSO) applies to the device udp",
-            _ if !self.rails.is_default() => "rails apply to the device udp",
+            _ if !self.has_rails_of_device() => "these rails apply to the device udp",
+            _ if self.rails_max.is_some() => "room for more rails applies to the device udp",
             _ if self.integrity.is_some() => "the choice of integrity applies to the device udp",
             (false, None, None) => return Ok(()),
         };
         let reason = format!("{reason}, not to this one");
         Err(SettingsError::Invalid { name: VariableName("DEVICE"), value: self.device.to_string(), reason })
+    }
+}
+
+impl TransportSettings {
+    /// Whether the rails are ones that the device can have.
+    fn has_rails_of_device(&self) -> bool {
+        match (&self.rails, self.device) {
+            (rails, DeviceChoice::Shm) => rails.is_default(),
+            (RailsChoice::Places(places), DeviceChoice::Verbs) => {
+                places.iter().flatten().all(|place| place.port().is_some())
+            }
+            _ => true,
+        }
     }
 }
 
@@ -355,6 +371,7 @@ impl Settings {
             transport.mtu.and_then(|mtu| text("MTU", &mtu)),
             transport.gso.and_then(|switch| text("GSO", &switch)),
             if transport.rails.is_default() { None } else { text("RAILS", &transport.rails) },
+            transport.rails_max.and_then(|most| text("RAILS_MAX", &most)),
             transport.integrity.and_then(|integrity| text("INTEGRITY", &integrity)),
             transport.queues.and_then(|queues| text("QUEUES", &queues)),
             transport.rc_limit.and_then(|limit| text("RC_LIMIT", &limit)),
@@ -662,6 +679,7 @@ impl SettingsReader {
             "MTU" => store(&mut transport.mtu, value),
             "GSO" => store(&mut transport.gso, value),
             "RAILS" => replace(&mut transport.rails, value),
+            "RAILS_MAX" => store(&mut transport.rails_max, value),
             "INTEGRITY" => store(&mut transport.integrity, value),
             "QUEUES" => store(&mut transport.queues, value),
             "RC_LIMIT" => match value.parse() {

@@ -37,12 +37,12 @@ pub use unisono_datatype::{ArrayOrder, Basic, BasicType, Datatype, DatatypeError
 pub use unisono_derive::Equivalence;
 #[cfg(target_os = "linux")]
 pub use world::{
-    ATTACHED_MAX, AccumulateOperation, AgreeError, Agreement, AllocateError, AnyPersistent, AnyRequest, AttributeKey,
-    Buffer, Cartesian, CartesianError, Communicator, CreateError, EventSource, ExchangeRequest, Failure, GetRequest,
-    Graph, Grid, Group, GroupError, LockKind, Message, Neighbour, Neighbourhood, OpenScope, Peer, PersistentExchange,
-    PersistentMessage, PutRequest, RKey, RailStats, RecvRequest, Region, RemoteRegion, Request, RequestError,
-    RequestFailed, Rights, Scope, SendBuffer, SplitType, Status, Tag, TypeCode, Window, WindowError, World, WorldError,
-    collective, start_all, test_all, test_any, test_some, wait_all, wait_any, wait_some,
+    ATTACHED_MAX, AccumulateOperation, AddRailError, AgreeError, Agreement, AllocateError, AnyPersistent, AnyRequest,
+    AttributeKey, Buffer, Cartesian, CartesianError, Communicator, CreateError, EventSource, ExchangeRequest, Failure,
+    GetRequest, Graph, Grid, Group, GroupError, LockKind, Message, Neighbour, Neighbourhood, OpenScope, Peer,
+    PersistentExchange, PersistentMessage, PutRequest, RKey, RailStats, RecvRequest, Region, RemoteRegion, Request,
+    RequestError, RequestFailed, Rights, Scope, SendBuffer, SplitType, Status, Tag, TypeCode, Window, WindowError,
+    World, WorldError, collective, start_all, test_all, test_any, test_some, wait_all, wait_any, wait_some,
 };
 pub use zerocopy;
 

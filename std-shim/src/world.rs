@@ -75,7 +75,7 @@ pub use communicator::send_buffer::SendBuffer;
 pub use event_source::EventSource;
 pub use group::{Group, GroupError};
 pub use process::cancelled_sends::SentMessage;
-pub use rails::RailStats;
+pub use rails::{AddRailError, RailStats};
 pub use region::{RKey, Region, RemoteRegion, Rights};
 pub use request::any_request::{AnyPersistent, AnyRequest, start_all};
 pub use request::exchange::{ExchangeRequest, PersistentExchange};
@@ -183,9 +183,9 @@ pub enum WorldError {
         /// A rank with another number of rails.
         rank: Rank,
         /// Its rails.
-        theirs: usize,
+        theirs: u8,
         /// This rank's.
-        own: usize,
+        own: u8,
     },
     /// The node's shared memory cannot be used.
     #[error(transparent)]
@@ -200,6 +200,8 @@ impl From<OpenError> for WorldError {
             OpenError::Adapter(error) => Self::Adapter(error),
             #[cfg(feature = "verbs")]
             OpenError::Faults => Self::Faults,
+            #[cfg(feature = "verbs")]
+            OpenError::Rail(error) => Self::Rails(error),
         }
     }
 }
@@ -276,13 +278,18 @@ impl World {
         }
         let singleton = SingletonGuard::acquire(settings).ok_or(WorldError::Joined)?;
         let size = settings.position.map_or(1, |position| position.size);
-        let locals = transport.rails.addresses(|| local_address(settings))?;
+        // The rails of adapters have no addresses of interfaces.
+        let locals = match transport.device {
+            DeviceChoice::Verbs => vec![local_address(settings)],
+            _ => transport.rails.addresses(|| local_address(settings))?,
+        };
         let mut device = DatagramTransport::open(settings, &locals)?;
         let incarnation = fresh_incarnation().map_err(std::io::Error::from)?;
         let offer = LocalRecord {
             incarnation,
             addresses: device.lanes(Rail(0))?,
             further_rails: device.further_lanes()?,
+            rails_max: device.limits().rails,
             mtu: device.mtu(),
             checksums: transport.needs_checksums(&locals),
             location: settings.location(),
@@ -291,7 +298,7 @@ impl World {
         };
         let mut membership = Membership::join(&settings.join_options()?, offer.clone())?;
         check_digests(offer.digests, membership.table())?;
-        check_rails(1 + offer.further_rails.len(), membership.table())?;
+        check_rails(offer.rails_max, membership.table())?;
         let mut tuned = settings.clone();
         let slowest = membership.table().first().and_then(|entry| LinkSpeed::from_megabits(entry.link_megabits));
         if let (None, Some(speed)) = (settings.tuning.link_speed(), slowest) {
@@ -322,8 +329,12 @@ impl World {
         }
         let answered = progress != Progress::Engine || transport.silence.is_some();
         let silence = if answered { SilencePolicy::Fail } else { SilencePolicy::AskAgent };
-        let endpoint =
+        let mut endpoint =
             Endpoint::new(0, config, EndpointSizes::growing(size as usize).with_rails(device.limits().rails).pools());
+        // Rails that are not open yet are as good as down.
+        while let Some(event) = device.poll_event() {
+            endpoint.handle_device_event(0, event);
+        }
         let (tally, bells) =
             (device.udp_counters(), [device.waiter(DeviceQueue::Polled), device.waiter(DeviceQueue::Interrupt)]);
         let pool = transport.eager_pool.map_or(process::messenger::POOL_BYTES, EagerPool::bytes);
@@ -718,11 +729,11 @@ fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
     })
 }
 
-/// Compares the numbers of rails of all ranks with this rank's. If any differ, every rank finds one that differs from its
+/// Compares the numbers of rails that all ranks have room for with this rank's. If any differ, every rank finds one that differs from its
 /// own.
-fn check_rails(own: usize, table: &[PeerRecord]) -> Result<(), WorldError> {
-    let other = (0..).map(Rank).zip(table).find(|(_, entry)| entry.rails() != own);
-    other.map_or(Ok(()), |(rank, entry)| Err(WorldError::RailsDiffer { rank, theirs: entry.rails(), own }))
+fn check_rails(own: u8, table: &[PeerRecord]) -> Result<(), WorldError> {
+    let other = (0..).map(Rank).zip(table).find(|(_, entry)| entry.rails_max != own);
+    other.map_or(Ok(()), |(rank, entry)| Err(WorldError::RailsDiffer { rank, theirs: entry.rails_max, own }))
 }
 
 /// Datagrams to a loopback interface that is down would be lost without a word.

@@ -388,6 +388,7 @@ fn job_that_is_ended_while_the_others_finish_is_no_success() {
                 incarnation: Incarnation(77),
                 addresses: lanes,
                 further_rails: Vec::new(),
+                rails_max: 1,
                 checksums: true,
                 mtu: 1472,
                 digests: settings.digests(),

@@ -3,6 +3,7 @@
 pub mod hostile;
 pub mod incast;
 pub mod multicast;
+pub mod ports;
 pub mod rails;
 pub mod remote_access;
 pub mod repair;

@@ -118,6 +118,8 @@ pub struct DatagramTrace<'a> {
     pub from: NodeId,
     /// Its receiver.
     pub to: NodeId,
+    /// Its rail.
+    pub rail: Rail,
     /// Why it was sent; `None` when it was forged.
     pub cause: Option<TxReason>,
     /// Its first bytes, as [`Received::prefix`](unisono_core::device::Received::prefix) shows them.

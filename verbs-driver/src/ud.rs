@@ -21,6 +21,7 @@ mod library;
 mod multicast;
 mod pages;
 mod queue;
+mod rails;
 mod receive_pool;
 mod resolver;
 mod send_ring;
@@ -36,6 +37,7 @@ pub use counters::{Counter, UdCounters};
 pub use gid::{Candidate, Encapsulation, Gid, choose};
 pub use groups::GroupAddressError;
 pub use queue::{Provider, QueueChoice, Writer};
+pub use rails::{RailDatagram, RailsToken, RailsWaiter, UdRailCounts, UdRails};
 pub use receive_pool::Datagram;
 pub use send_ring::UdToken;
 
@@ -265,6 +267,33 @@ impl<A> Ud<A> {
     /// [`PathError`].
     pub fn set_path(&mut self, peer: PeerId, path: Path, mtu: u32) -> Result<(), PathError> {
         self.table.set(peer, path, mtu.min(self.domain.mtu()))
+    }
+
+    /// No path leads to the peer.
+    pub(crate) fn clear_path(&mut self, peer: PeerId) {
+        self.table.unset(peer);
+    }
+
+    /// Whether the link is up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Restarts the queue pair of a lane: nothing is posted on it any more.
+    pub(crate) fn restart(&mut self, lane: DeviceQueue) {
+        self.half(lane).ring.failed = true;
+        self.check_health();
+    }
+
+    /// The next datagram of the lane that a [`poll`](Self::poll) found.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
+        let Self { polled, interrupt, table, .. } = self;
+        let half = match lane {
+            DeviceQueue::Polled => polled,
+            DeviceQueue::Interrupt => interrupt,
+        };
+        half.pool.next(table)
     }
 
     /// The adapter it works on.
@@ -546,12 +575,7 @@ impl<A: Lent> Device for Ud<A> {
         if self.half(lane).pool.is_drained() || !self.poll(lane) {
             return None;
         }
-        let Self { polled, interrupt, table, .. } = self;
-        let half = match lane {
-            DeviceQueue::Polled => polled,
-            DeviceQueue::Interrupt => interrupt,
-        };
-        half.pool.next(table)
+        self.take(lane)
     }
 
     fn place(&mut self, from: Slot, start: u16, bytes: u32, to: A) {

@@ -3,6 +3,7 @@
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
+use crate::window::rails::{ALL_RAILS, RailMask};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
 /// Why an operation did not complete.
@@ -53,6 +54,8 @@ pub struct Operation {
     pub(crate) head_bytes: u8,
     /// A probe follows it, which wakes a blocked peer.
     pub(crate) solicited: bool,
+    /// The rails that it prefers.
+    pub(crate) rails: RailMask,
     pub(crate) error: Option<OperationError>,
     /// Segments in total, sent, and released after acknowledgement and completion.
     pub(crate) parts: u32,
@@ -71,6 +74,7 @@ impl Operation {
         head: [0; MESSAGE_HEADER_ROOM],
         head_bytes: 0,
         solicited: false,
+        rails: ALL_RAILS,
         error: None,
         parts: 0,
         sent: 0,

@@ -31,8 +31,12 @@ impl Links {
         self.suspects = self.suspects & !cleared | dead;
     }
 
+    /// A link that came up has to answer first: what it leads to may not be there.
     const fn set_down(&mut self, rail: Rail, is_down: bool) {
         let mask = 1 << (rail.0 & 7);
+        if !is_down {
+            self.suspects |= self.down & mask;
+        }
         self.down = if is_down { self.down | mask } else { self.down & !mask };
     }
 }
@@ -92,6 +96,13 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         first
     }
 
+    /// Probes a rail to every peer that has a send window: a peer may answer over it now.
+    pub fn probe_rail(&mut self, now: Now<S, W, BITS>, rail: Rail) {
+        if self.has_rails() && rail.0 < self.rails() {
+            self.update_rail(now, |rails| rails.request_probe(Some(rail)));
+        }
+    }
+
     /// A rail's link went down or came up: segments move to other rails, or the rail is probed.
     #[cfg_attr(feature = "optimize_for_size", allow(dead_code, reason = "several rails"))]
     pub(super) fn handle_link(&mut self, now: Now<S, W, BITS>, rail: Rail, is_up: bool) {
@@ -99,17 +110,20 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         self.links.set_down(rail, !is_up);
+        self.update_rail(now, |rails| match is_up {
+            true => rails.request_probe(Some(rail)),
+            false => rails.handle_death(rail),
+        });
+    }
+
+    /// Updates the rails to every peer that has a send window.
+    fn update_rail(&mut self, now: Now<S, W, BITS>, update: impl Fn(&mut Rails<'_, S::Time>)) {
         for sender in 0..self.senders.len() {
             let Some((record, states)) = self.senders.with_rails(sender) else { break };
             if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
                 continue;
             }
-            let mut rails = Rails::new(&mut record.path, states);
-            if is_up {
-                rails.request_probe(Some(rail));
-            } else {
-                rails.handle_death(rail);
-            }
+            update(&mut Rails::new(&mut record.path, states));
             self.update_sender(now, sender);
         }
     }
@@ -161,6 +175,8 @@ mod tests {
         assert_eq!(links.doubtful(), 0b110, "an answer makes no link");
         links.set_down(Rail(1), false);
         links.note(0, Some(Rail(2)));
+        assert_eq!(links.doubtful(), 0b10, "nobody has answered over it");
+        links.note(0, Some(Rail(1)));
         assert_eq!(links.doubtful(), 0);
     }
 

@@ -6,10 +6,11 @@ use crate::endpoint::operation::{EnqueueError, Operation, OperationKind};
 use crate::endpoint::peer::{NO_WINDOW, Peer, PeerFlags, PeerState};
 use crate::endpoint::placement::{Placement, PlacementState, segments};
 use crate::endpoint::storage::Storage;
-use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
+use crate::ids::{OperationId, PeerId, PlacementId, Port, Rail, RemoteKey};
 use crate::list::NONE;
 use crate::span::Span;
 use crate::time::Time;
+use crate::window::rails::{ALL_RAILS, RailMask, bit};
 use crate::wire::{HEADER, MESSAGE_HEADER_ROOM, Opening, SEGMENT_HEADER};
 
 /// Why nothing was granted.
@@ -58,6 +59,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let solicited = self.config.probe_queue == DeviceQueue::Interrupt;
         if let Some(operation) = self.operations.get_mut(operation.0) {
             operation.solicited = solicited;
+        }
+    }
+
+    /// An operation that was just queued is sent over the rail of its port, port modulo number of rails, while that rail
+    /// lives. Without effect for the only port, or with one rail.
+    #[inline]
+    pub fn use_port(&mut self, operation: OperationId, port: Port) {
+        if port.is_only() || !self.has_rails() {
+            return;
+        }
+        let rail = Rail(port.number().checked_rem(self.rails()).unwrap_or(0));
+        if let Some(operation) = self.operations.get_mut(operation.0) {
+            operation.rails = bit(rail);
         }
     }
 
@@ -205,6 +219,12 @@ pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operation
         return None;
     }
     operations.get(peer.queue as usize).map(|last| last.link)
+}
+
+/// The rails that the first operation of the peer's queue prefers.
+pub(super) fn rails_of_first<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> RailMask {
+    let first = first_of(peer, operations).and_then(|first| operations.get(first as usize));
+    first.map_or(ALL_RAILS, |operation| operation.rails)
 }
 
 /// Removes the first operation from the peer's queue.

@@ -84,7 +84,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if to == NONE {
             return;
         }
-        let queued = self.queued(to).is_some();
+        let queued = self.queued(to).and_then(|first| self.operations.get(first)).map(|operation| operation.rails);
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some((record, states)) = self.senders.with_rails(sender) else { return };
         let rails = Rails::new(&mut record.path, states);
@@ -94,14 +94,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             return;
         }
-        if queued {
-            record.window.handle_queued(now, &rails);
+        if let Some(among) = queued {
+            record.window.handle_queued(now, &rails, among);
         } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
             || record.window.wants_probe(&rails)
-            || queued && record.window.has_room(&rails);
+            || queued.is_some_and(|among| record.window.has_room(&rails, among));
         if ready {
             self.make_ready(sender);
         }

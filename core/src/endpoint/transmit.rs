@@ -21,7 +21,7 @@ use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Rail};
 use crate::span::Span;
 use crate::time::Time;
-use crate::window::rails::{MAX_RAILS, Rails};
+use crate::window::rails::{ALL_RAILS, MAX_RAILS, Rails};
 use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// By how much fewer acknowledgements are requested while piggybacked ones show that the round trip is no longer than
@@ -165,7 +165,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
                 let piece = crate::window::segment_ring::SegmentRef { operation: first, part: operation.sent };
-                let segment = record.window.push(now, piece, posting, &mut rails)?;
+                let segment = record.window.push(now, piece, posting, &mut rails, operation.rails)?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {
@@ -178,7 +178,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 // A blocked queue waits for room, and the sender of a placement for its memory: both need the
                 // acknowledgement at once.
-                if if empty { placed } else { !record.window.has_room(&rails) } {
+                let among = if has_rails { super::send::rails_of_first(peer, operations) } else { ALL_RAILS };
+                if if empty { placed } else { !record.window.has_room(&rails, among) } {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
@@ -188,7 +189,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if operation.solicited {
             let next = super::send::first_of(peer, operations).and_then(|next| operations.get(next as usize));
             // Of several in a row the last one that the window admits wakes the peer.
-            if !next.is_some_and(|next| next.solicited) || !record.window.has_room(&rails) {
+            if !next.is_some_and(|next| next.solicited && record.window.has_room(&rails, next.rails)) {
                 record.window.probe_now(now, &rails);
                 rails.request_probe(None);
             }

@@ -1,7 +1,7 @@
 //! Sends and receives under way, in the order of their class.
 
 use super::Class;
-use crate::ids::{PeerId, PlacementId, ReceiveId};
+use crate::ids::{PeerId, PlacementId, Port, ReceiveId};
 use crate::list::{List, NONE};
 use crate::message::collective_transport::StepKey;
 use crate::message::point_to_point::Status;
@@ -56,6 +56,7 @@ pub struct SendOp {
     pub(super) user: u32,
     pub(super) to: PeerId,
     pub(super) payload: RegionRange,
+    pub(super) port: Port,
     /// Bytes of the payload that were placed.
     pub(super) placed: usize,
     pub(super) state: SendState,
@@ -73,6 +74,7 @@ impl SendOp {
         user: 0,
         to: PeerId(NONE),
         payload: RegionRange::EMPTY,
+        port: Port::ONLY,
         placed: 0,
         state: SendState::Free,
         uses: 0,

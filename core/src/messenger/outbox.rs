@@ -1,6 +1,6 @@
 //! Messages that wait for room in the transport.
 
-use crate::ids::PeerId;
+use crate::ids::{PeerId, Port};
 use crate::list::NONE;
 use crate::pool::Pool;
 use crate::wire::MESSAGE_HEADER_ROOM;
@@ -10,13 +10,15 @@ use crate::wire::MESSAGE_HEADER_ROOM;
 pub struct QueuedMessage {
     pub(super) to: PeerId,
     pub(super) send: Option<u32>,
+    pub(super) port: Port,
     head: [u8; MESSAGE_HEADER_ROOM],
     length: u8,
 }
 
 impl QueuedMessage {
     /// An unused record.
-    pub const FREE: Self = Self { to: PeerId(NONE), send: None, head: [0; MESSAGE_HEADER_ROOM], length: 0 };
+    pub const FREE: Self =
+        Self { to: PeerId(NONE), send: None, port: Port::ONLY, head: [0; MESSAGE_HEADER_ROOM], length: 0 };
 
     pub(super) fn head(&self) -> &[u8] {
         self.head.get(..usize::from(self.length)).unwrap_or_default()
@@ -67,9 +69,9 @@ impl<Q: Pool<QueuedMessage>> Outbox<Q> {
     }
 
     /// Appends a message. The caller has checked that there is room.
-    pub(super) fn push(&mut self, to: PeerId, head: &[u8], send: Option<u32>) {
+    pub(super) fn push(&mut self, to: PeerId, head: &[u8], send: Option<u32>, port: Port) {
         let Some(record) = self.records.as_mut().get_mut(self.used) else { return };
-        *record = QueuedMessage { to, send, length: head.len() as u8, ..QueuedMessage::FREE };
+        *record = QueuedMessage { to, send, port, length: head.len() as u8, ..QueuedMessage::FREE };
         record.head.iter_mut().zip(head).for_each(|(into, byte)| *into = *byte);
         self.used = self.used.wrapping_add(1);
     }

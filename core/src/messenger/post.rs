@@ -2,7 +2,7 @@
 
 use super::operations::{Operations, ReceiveFailure, ReceiveOp, ReceiveState, SendFailure, SendOp};
 use super::{Class, Messenger, MessengerStorage, ReceiveHandle};
-use crate::ids::{MessageId, PeerId};
+use crate::ids::{MessageId, PeerId, Port};
 use crate::message::matching::Full;
 use crate::message::point_to_point::{self, Matched, Mode, Outgoing, SendAction, Status};
 use crate::message::{Context, Pattern, Tag};
@@ -72,7 +72,7 @@ impl<S: MessengerStorage> Messenger<S> {
             SendAction::Eager { head, done } => (head, Some(send), done),
             SendAction::Header(head) => (head, None, mutant!("ends_announced")),
         };
-        self.post(transport, to, head.as_ref(), carried, Class::PointToPoint);
+        self.post(transport, to, head.as_ref(), carried, (Class::PointToPoint, Port::ONLY));
         if is_final {
             self.messages.finish_send(send, None);
         }
@@ -182,22 +182,22 @@ impl<S: MessengerStorage> Messenger<S> {
         to: PeerId,
         head: &[u8],
         send: Option<u32>,
-        class: Class,
+        (class, port): (Class, Port),
     ) {
         let (operations, outbox) = self.parts(class);
         if let Some(send) = send {
             operations.retain_send(send);
         }
         let waits = outbox.has_any_to(to) && !mutant!("overtakes_queued");
-        if waits || !carry(transport, operations, to, head, send) {
-            outbox.push(to, head, send);
+        if waits || !carry(transport, operations, (to, port), head, send) {
+            outbox.push(to, head, send, port);
         }
     }
 
     /// Gives waiting messages to the transport. Returns whether any left.
     pub(super) fn flush(&mut self, transport: &mut impl Transport, class: Class) -> bool {
         let (operations, outbox) = self.parts(class);
-        outbox.retain(|queued| carry(transport, operations, queued.to, queued.head(), queued.send))
+        outbox.retain(|queued| carry(transport, operations, (queued.to, queued.port), queued.head(), queued.send))
     }
 }
 
@@ -205,7 +205,7 @@ impl<S: MessengerStorage> Messenger<S> {
 fn carry<S: Pool<SendOp>, R: Pool<ReceiveOp>>(
     transport: &mut impl Transport,
     operations: &mut Operations<S, R>,
-    to: PeerId,
+    (to, port): (PeerId, Port),
     head: &[u8],
     send: Option<u32>,
 ) -> bool {
@@ -216,7 +216,7 @@ fn carry<S: Pool<SendOp>, R: Pool<ReceiveOp>>(
         token,
         is_urgent: class == Class::Collective,
     });
-    let failure = match transport.send(to, head, payload) {
+    let failure = match transport.send(to, head, payload, port) {
         Ok(Progress::Pending) => return true,
         Ok(Progress::Complete) => None,
         Err(TransportError::Full) => return false,

@@ -2,7 +2,7 @@
 
 use super::operations::{PullSource, ReceiveOp, ReceiveState, SendState};
 use super::{Class, Messenger, MessengerStorage};
-use crate::ids::ReceiveId;
+use crate::ids::{Port, ReceiveId};
 use crate::list::List;
 use crate::message::collective_transport::StepHeader;
 use crate::transport::{Fetch, Grant, Progress, Transport, TransportError};
@@ -36,7 +36,7 @@ impl<S: MessengerStorage> Messenger<S> {
             let SendState::Granted { grant, more } = send.state else { continue };
             let most = if more { transport.grant_limit(send.to) } else { usize::MAX };
             let part = send.payload.part(send.placed, most);
-            let placed = transport.place(send.to, grant, part, token);
+            let placed = transport.place(send.to, grant, part, token, send.port);
             if placed == Err(TransportError::Full) {
                 operations.placing.push_front(operations.sends.as_mut(), i, |send| &mut send.link);
                 break;
@@ -117,7 +117,7 @@ impl<S: MessengerStorage> Messenger<S> {
                 match source {
                     PullSource::Message { receive, .. } => self.matching.fetched(receive),
                     PullSource::Step { key, .. } if !mutant!("fin_forgotten") => {
-                        self.post(transport, from, StepHeader::fin(key).as_ref(), None, class);
+                        self.post(transport, from, StepHeader::fin(key).as_ref(), None, (class, Port::ONLY));
                     }
                     PullSource::Step { .. } => {}
                 }
@@ -153,11 +153,11 @@ impl<S: MessengerStorage> Messenger<S> {
                     false => self.matching.grant(receive, placement, key),
                 };
                 if let Some((to, head)) = granted {
-                    self.post(transport, to, head.as_ref(), None, class);
+                    self.post(transport, to, head.as_ref(), None, (class, Port::ONLY));
                 }
             }
             PullSource::Step { key: of, .. } => {
-                self.post(transport, from, StepHeader::cts(of, placement, key).as_ref(), None, class);
+                self.post(transport, from, StepHeader::cts(of, placement, key).as_ref(), None, (class, Port::ONLY));
             }
         }
         if mutant!("grants_twice") {

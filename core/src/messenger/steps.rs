@@ -2,12 +2,29 @@
 
 use super::operations::{PullSource, ReceiveFailure, ReceiveOp, ReceiveState, SendOp, SendState};
 use super::{Class, Messenger, MessengerStorage};
-use crate::ids::PeerId;
+use crate::ids::{PeerId, Port};
 use crate::message::collective_transport::{Posted, ReceiveError, Sent, StepKey, StepSendError, TransportAction};
 use crate::message::point_to_point::Status;
 use crate::message::{Context, Envelope, Tag};
 use crate::span::{Region, RegionRange, Span};
 use crate::transport::Transport;
+
+/// A message of a collective to be sent to a peer that takes part.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StepMessage {
+    /// The destination.
+    pub to: PeerId,
+    /// Its identity.
+    pub key: StepKey,
+    /// Its bytes: unchanged until its event.
+    pub payload: Span,
+    /// Where the peer's transport finds them.
+    pub at: u64,
+    /// The port of its schedule.
+    pub port: Port,
+    /// Returned in its event.
+    pub user: u32,
+}
 
 /// Why the message of a collective was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,31 +40,26 @@ pub enum StepError {
 }
 
 impl<S: MessengerStorage> Messenger<S> {
-    /// Sends a message of a collective to a peer that takes part; `at` is where the peer's transport finds the payload.
-    /// Ends with [`Event::Sent`](super::Event).
+    /// Sends a message of a collective. Ends with [`Event::Sent`](super::Event).
     ///
     /// # Errors
     /// [`StepError`]; nothing was sent.
-    pub fn send_step(
-        &mut self,
-        transport: &mut impl Transport,
-        to: PeerId,
-        key: StepKey,
-        payload: Span,
-        at: u64,
-        user: u32,
-    ) -> Result<(), StepError> {
+    pub fn send_step(&mut self, transport: &mut impl Transport, message: &StepMessage) -> Result<(), StepError> {
+        let StepMessage { to, key, payload, at, port, user } = *message;
         let (operations, outbox) = self.parts(Class::Collective);
         if outbox.is_full() {
             return Err(StepError::Full);
         }
         let send = operations.start_send(user, to, payload.into()).ok_or(StepError::Full)?;
+        if let Some(op) = operations.send(send) {
+            op.port = port;
+        }
         match self.steps.send(to, key, (payload.bytes, at), send) {
             Ok(Sent::Eager(head)) => {
-                self.post(transport, to, head.as_ref(), Some(send), Class::Collective);
+                self.post(transport, to, head.as_ref(), Some(send), (Class::Collective, port));
                 self.parts(Class::Collective).0.finish_send(send, None);
             }
-            Ok(Sent::Rts(head)) => self.post(transport, to, head.as_ref(), None, Class::Collective),
+            Ok(Sent::Rts(head)) => self.post(transport, to, head.as_ref(), None, (Class::Collective, port)),
             Err(error) => {
                 self.parts(Class::Collective).0.free_send(send);
                 return Err(match error {
@@ -178,7 +190,7 @@ impl<S: MessengerStorage> Messenger<S> {
     pub fn send_control(&mut self, transport: &mut impl Transport, to: PeerId, head: &[u8]) -> bool {
         let is_full = self.parts(Class::Collective).1.is_full();
         if !is_full {
-            self.post(transport, to, head, None, Class::Collective);
+            self.post(transport, to, head, None, (Class::Collective, Port::ONLY));
         }
         !is_full
     }
@@ -196,7 +208,7 @@ impl<S: MessengerStorage> Messenger<S> {
             moved = true;
             match action {
                 TransportAction::Send { to, head } => {
-                    self.post(transport, to, head.as_ref(), None, Class::Collective);
+                    self.post(transport, to, head.as_ref(), None, (Class::Collective, Port::ONLY));
                 }
                 TransportAction::Pull { user, key, at, .. } => {
                     self.parts(Class::Collective).0.pull(user, PullSource::Step { key, at: Some(at) });

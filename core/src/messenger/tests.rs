@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::ids::{PlacementId, RemoteKey};
+use crate::ids::{PlacementId, Port, RemoteKey};
 use crate::message::collective_transport::StepKey;
 use crate::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use crate::message::point_to_point::{MessagePeer, Mode, SendRecord};
@@ -53,7 +53,13 @@ impl Transport for Wire {
         8
     }
 
-    fn send(&mut self, _: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+    fn send(
+        &mut self,
+        _: PeerId,
+        head: &[u8],
+        payload: Option<TxPayload>,
+        _: Port,
+    ) -> Result<Progress, TransportError> {
         if self.is_full {
             return Err(TransportError::Full);
         }
@@ -75,7 +81,14 @@ impl Transport for Wire {
         self.withdrawn.push(placement);
     }
 
-    fn place(&mut self, _: PeerId, _: Grant, _: RegionRange, token: Token) -> Result<Progress, TransportError> {
+    fn place(
+        &mut self,
+        _: PeerId,
+        _: Grant,
+        _: RegionRange,
+        token: Token,
+        _: Port,
+    ) -> Result<Progress, TransportError> {
         self.placed.push(token);
         Ok(Progress::Pending)
     }
@@ -192,8 +205,9 @@ fn cancelled_steps_end_without_events_and_leave_free_records() {
     other.receive_step(&mut back, PEER, key(1), span, 1).expect("a record");
     other.receive_step(&mut back, PEER, key(2), span, 2).expect("a record");
     other.receive_step(&mut back, PEER, key(3), span, 3).expect("a record");
+    let message = |step| StepMessage { to: PEER, key: key(step), payload: span, at: 0, port: Port::ONLY, user: step };
     for step in [1, 2] {
-        one.send_step(&mut out, PEER, key(step), span, 0, step).expect("a record");
+        one.send_step(&mut out, &message(step)).expect("a record");
     }
     deliver(&mut out, &mut other);
     while other.progress(&mut back) {}

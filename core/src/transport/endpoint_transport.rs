@@ -4,7 +4,7 @@ use super::{Fetch, Grant, Progress, Token, Transport, TransportError, TxPayload}
 use crate::endpoint::Endpoint;
 use crate::endpoint::operation::EnqueueError;
 use crate::endpoint::storage::Storage;
-use crate::ids::{OperationId, PeerId, PlacementId, RemoteKey};
+use crate::ids::{OperationId, PeerId, PlacementId, Port, RemoteKey};
 use crate::message::point_to_point::MessageHeader;
 use crate::pool::Pool;
 use crate::span::{RegionRange, Span};
@@ -69,8 +69,14 @@ where
     S: Storage<W, BITS>,
     O: Pool<Token>,
 {
-    fn record(&mut self, queued: Result<OperationId, EnqueueError>, token: Token) -> Result<Progress, TransportError> {
+    fn record(
+        &mut self,
+        queued: Result<OperationId, EnqueueError>,
+        token: Token,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         let operation = queued?;
+        self.endpoint.use_port(operation, port);
         if let Some(owner) = self.tokens.operations.as_mut().get_mut(operation.0 as usize) {
             *owner = token;
         }
@@ -89,9 +95,15 @@ where
         self.endpoint.longest_message(to).saturating_sub(MessageHeader::EAGER as u32)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+    fn send(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        payload: Option<TxPayload>,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         let queued = self.endpoint.send(self.now, to, head, payload.map(|payload| payload.span));
-        self.record(queued, payload.map_or(Token::NOBODY, |payload| payload.token))
+        self.record(queued, payload.map_or(Token::NOBODY, |payload| payload.token), port)
     }
 
     fn grant_limit(&self, _: PeerId) -> usize {
@@ -117,9 +129,16 @@ where
         }
     }
 
-    fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError> {
+    fn place(
+        &mut self,
+        to: PeerId,
+        grant: Grant,
+        from: RegionRange,
+        token: Token,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         let queued = self.endpoint.place(self.now, to, grant.placement, grant.key, from.span(0, usize::MAX));
-        self.record(queued, token)
+        self.record(queued, token, port)
     }
 
     fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {

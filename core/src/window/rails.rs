@@ -3,7 +3,8 @@
 //! All rails share one sequence of PSNs and one window. Each has a [`Path`] of its own, and a probe timer that runs
 //! while segments or a probe are unanswered on it. A segment goes over the rail whose queue would empty first: segments
 //! in flight times the measured time that the rail takes for one. In balance every rail has work for the same time, so
-//! rails of different rates are all busy. A rail is dead while its link is down, or when it leaves probes unanswered that
+//! rails of different rates are all busy. A message may prefer some rails: its segments go over those while one of them
+//! lives. A rail is dead while its link is down, or when it leaves probes unanswered that
 //! the peer answers over another rail. It gets no segments, and is probed until it answers.
 //!
 //! With one rail there are no states, and the only path is used for everything.
@@ -22,9 +23,12 @@ use crate::time::Time;
 pub const MAX_RAILS: u8 = if cfg!(feature = "optimize_for_size") { 1 } else { 4 };
 
 /// The rails of a set, one bit for each.
-pub(super) type RailMask = u8;
+pub type RailMask = u8;
 
-pub(super) const fn bit(rail: Rail) -> RailMask {
+/// Every rail.
+pub const ALL_RAILS: RailMask = RailMask::MAX;
+
+pub(crate) const fn bit(rail: Rail) -> RailMask {
     1 << (rail.0 & 7)
 }
 
@@ -124,6 +128,13 @@ impl<'a, T: Time> Rails<'a, T> {
         self.numbered().filter(move |(_, state)| none_lives || !state.is_dead())
     }
 
+    /// The rails of `among` that may be used; if there are none, all that may be.
+    fn usable_among(&self, among: RailMask) -> impl Iterator<Item = (Rail, &RailState<T>)> {
+        let is_within = move |rail: Rail| among & bit(rail) != 0;
+        let is_free = among == ALL_RAILS || !self.usable().any(|(rail, _)| is_within(rail));
+        self.usable().filter(move |(rail, _)| is_free || is_within(*rail) || mutant!("preferred_rail_ignored"))
+    }
+
     /// Of these rails the one whose queue empties first; where some rate is unknown, the one with the fewest segments.
     fn emptiest<'r>(&'r self, rails: impl Iterator<Item = (Rail, &'r RailState<T>)>) -> Option<Rail> {
         let is_measured = self.usable().all(|(_, state)| state.drain.is_measured());
@@ -133,10 +144,11 @@ impl<'a, T: Time> Rails<'a, T> {
         rails.min_by_key(|(_, state)| backlog(state)).map(|(rail, _)| rail)
     }
 
-    /// The rail for the next new segment of a window of `W`: of those whose congestion window has room, the one whose
-    /// queue empties first. `None` if none has room.
-    pub(super) fn choose<const W: usize>(&self) -> Option<Rail> {
-        self.emptiest(self.usable().filter(|(_, state)| state.path.congestion.admits(state.in_flight, W as u16)))
+    /// The rail for the next new segment of a window of `W`, which prefers those of `among`: of those whose congestion
+    /// window has room, the one whose queue empties first. `None` if none has room.
+    pub(super) fn choose<const W: usize>(&self, among: RailMask) -> Option<Rail> {
+        let admits = |state: &RailState<T>| state.path.congestion.admits(state.in_flight, W as u16);
+        self.emptiest(self.usable_among(among).filter(|(_, state)| admits(state)))
     }
 
     /// The rail for a segment that is sent again, whose room was granted before.

@@ -56,7 +56,7 @@ pub(crate) fn time(group: &Group, startup: u64, block: u64) -> u64 {
             sends.retain(|i, send| {
                 let StepOperation::Send { to, port, key, from } = *send else { return false };
                 let Some(j) = receives.get(&(rank as u32, to.0, key)) else { return true };
-                let (receiver, port) = (to.0 as usize, usize::from(port));
+                let (receiver, port) = (to.0 as usize, usize::from(port.number()));
                 let busy = ports[rank][port].sending || ports[receiver][port].receiving;
                 if !busy {
                     ports[rank][port].sending = true;

@@ -19,7 +19,7 @@ use crate::{
     waits::WaitReport,
 };
 use alloc::collections::VecDeque;
-use core::time::Duration;
+use core::{net::SocketAddr, time::Duration};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
@@ -154,6 +154,18 @@ impl Membership {
             ServerMessage::QueryPolling { asker } => MembershipEvent::PollingQuery { asker },
             ServerMessage::Polling { rank, milliseconds } => {
                 MembershipEvent::Polling { rank, duration: Duration::from_millis(milliseconds) }
+            }
+            ServerMessage::Rail { rank, incarnation, rail, lanes } => {
+                // A record that has not arrived yet will arrive with it.
+                let line = self.table.get_mut(usize::try_from(rank.0).ok()?);
+                let number = match line.filter(|line| line.incarnation == incarnation) {
+                    Some(line) if line.rails() == usize::from(rail) => line.add_rail(lanes),
+                    _ => None,
+                };
+                if number.is_none() {
+                    return Some(());
+                }
+                MembershipEvent::Rail { rank, incarnation, rail, lanes }
             }
             ServerMessage::Fenced(difference) if self.waits_at_fence => {
                 (self.waits_at_fence, self.difference) = (false, difference);
@@ -292,6 +304,12 @@ impl Membership {
     pub fn answer_polling(&mut self, asker: Rank, duration: Duration) {
         let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self.send(&ClientMessage::Polling { asker, milliseconds });
+    }
+
+    /// Announces the addresses of this process's next rail to all ranks, this one included: each gets a
+    /// [`MembershipEvent::Rail`]. Does not wait.
+    pub fn add_rail(&mut self, lanes: [SocketAddr; 2]) {
+        self.send(&ClientMessage::Rail(lanes));
     }
 
     /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does

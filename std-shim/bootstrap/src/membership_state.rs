@@ -17,7 +17,7 @@ use super::on_death::OnDeath;
 use super::{
     agreement::AgreementId,
     message::{Refusal, ServerMessage},
-    peer_record::{Ending, LocalRecord, PeerRecord},
+    peer_record::{Ending, LocalRecord, PeerRecord, reachable},
 };
 use crate::{
     fence::{FenceRecord, first_difference},
@@ -25,7 +25,7 @@ use crate::{
     version::Version,
 };
 use alloc::collections::VecDeque;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
 /// The server's number of a connection.
@@ -221,6 +221,17 @@ impl MembershipState {
             });
             self.effects.extend(links.map(Effect::SendTable));
             self.effects.push_back(Effect::Report(ServerReport::AllJoined));
+        }
+    }
+
+    /// A rank has opened its next rail. `seen` is the peer address of its connection.
+    pub(crate) fn handle_rail(&mut self, rank: Rank, lanes: [SocketAddr; 2], seen: IpAddr) {
+        let lanes = lanes.map(|lane| reachable(lane, seen));
+        if let Some(MemberState::Joined { entry, .. }) = self.member_mut(rank)
+            && let Some(rail) = entry.add_rail(lanes)
+        {
+            let incarnation = entry.incarnation;
+            self.effects.push_back(Effect::Broadcast(ServerMessage::Rail { rank, incarnation, rail, lanes }));
         }
     }
 

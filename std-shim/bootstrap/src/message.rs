@@ -11,6 +11,7 @@ use crate::{
     version::Version,
     waits::WaitReport,
 };
+use core::net::SocketAddr;
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
 /// Longest key of a stored value, in bytes.
@@ -80,6 +81,8 @@ pub(crate) enum ClientMessage {
     QueryPolling(Rank),
     /// The answer to [`ServerMessage::QueryPolling`].
     Polling { asker: Rank, milliseconds: u64 },
+    /// The rank has opened its next rail: the addresses of its queues there.
+    Rail([SocketAddr; 2]),
 }
 
 /// A message from the server to a rank or an agent.
@@ -124,6 +127,14 @@ pub(crate) enum ServerMessage {
     QueryPolling { asker: Rank },
     /// The answer to [`ClientMessage::QueryPolling`].
     Polling { rank: Rank, milliseconds: u64 },
+    /// A rank has opened a further rail, counted from 1: the addresses of its queues there.
+    Rail {
+        rank: Rank,
+        #[serde(with = "IncarnationOnWire")]
+        incarnation: Incarnation,
+        rail: u8,
+        lanes: [SocketAddr; 2],
+    },
 }
 
 /// Why a process may not join.

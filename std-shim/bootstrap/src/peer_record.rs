@@ -29,6 +29,8 @@ pub struct LocalRecord {
     pub addresses: [SocketAddr; 2],
     /// The same on each further rail: fewer than [`RAILS_MAX`].
     pub further_rails: Vec<[SocketAddr; 2]>,
+    /// Rails that it has room for.
+    pub rails_max: u8,
     /// Bytes of the largest datagram it can receive.
     pub mtu: u32,
     /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
@@ -69,6 +71,8 @@ pub struct PeerRecord {
     pub addresses: [SocketAddr; 2],
     /// The same on each further rail.
     pub further_rails: Vec<[SocketAddr; 2]>,
+    /// Rails that it has room for.
+    pub rails_max: u8,
     /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
     pub checksums: bool,
     /// The settings that must be equal on all ranks.
@@ -83,13 +87,7 @@ impl LocalRecord {
 
     /// The record that other ranks receive, for a process of this node whose unspecified hosts are at `seen`.
     pub(crate) fn into_record(self, node: u32, seen: impl Fn(&SocketAddr) -> IpAddr) -> PeerRecord {
-        let reachable = |mut lane: SocketAddr| {
-            lane.set_ip(lane.ip().to_canonical());
-            if lane.ip().is_unspecified() {
-                lane.set_ip(seen(&lane).to_canonical());
-            }
-            lane
-        };
+        let reachable = |lane: SocketAddr| reachable(lane, seen(&lane));
         PeerRecord {
             incarnation: self.incarnation,
             node,
@@ -98,16 +96,31 @@ impl LocalRecord {
             mtu: self.mtu,
             addresses: self.addresses.map(reachable),
             further_rails: self.further_rails.into_iter().map(|lanes| lanes.map(reachable)).collect(),
+            rails_max: self.rails_max,
             checksums: self.checksums,
             digests: self.digests,
         }
     }
 }
 
+/// The address that other ranks reach a process of this node at, whose unspecified hosts are at `seen`.
+pub(crate) fn reachable(mut lane: SocketAddr, seen: IpAddr) -> SocketAddr {
+    let own = lane.ip().to_canonical();
+    lane.set_ip(if own.is_unspecified() { seen.to_canonical() } else { own });
+    lane
+}
+
 impl PeerRecord {
-    /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, two
+    /// Adds a rail. Returns its number, unless there are [`RAILS_MAX`].
+    pub(crate) fn add_rail(&mut self, lanes: [SocketAddr; 2]) -> Option<u8> {
+        let number = u8::try_from(self.rails()).ok().filter(|number| usize::from(*number) < RAILS_MAX)?;
+        self.further_rails.push(lanes);
+        Some(number)
+    }
+
+    /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, three
     /// more.
-    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 2;
+    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 3;
 
     /// Number of rails.
     pub const fn rails(&self) -> usize {

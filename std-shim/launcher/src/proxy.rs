@@ -230,6 +230,7 @@ pub fn run_proxy(machine: &BareMetalRanks, words: &[OsString]) -> Result<(), Pro
         incarnation,
         addresses: lanes,
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: device.mtu(),
         digests: settings.digests(),

@@ -41,7 +41,7 @@ const fn common(topic: Topic, name: &'static str, description: &'static str) -> 
 }
 
 /// All variables.
-pub const VARIABLES: [Variable; 72] = [
+pub const VARIABLES: [Variable; 73] = [
     own(Topic::Job, "RANK", "The rank of this process."),
     own(Topic::Job, "SIZE", "The number of ranks."),
     own(Topic::Job, "BOOTSTRAP", "Where the rendezvous server is."),
@@ -58,7 +58,8 @@ pub const VARIABLES: [Variable; 72] = [
     common(Topic::Transport, "PROGRESS", "What makes progress while the program computes: engine, thread or hybrid."),
     own(Topic::Transport, "MTU", "The largest datagram in bytes."),
     own(Topic::Transport, "GSO", "Whether the system cuts long buffers into datagrams: on or off."),
-    own(Topic::Transport, "RAILS", "The interfaces that datagrams are sent over."),
+    own(Topic::Transport, "RAILS", "The interfaces, or adapters, that datagrams are sent over."),
+    own(Topic::Transport, "RAILS_MAX", "The number of rails that there is room for, including those added later."),
     own(Topic::Transport, "INTEGRITY", "What finds corrupted datagrams: crc32c or link."),
     own(Topic::Transport, "QUEUES", "How the queues of an RDMA adapter are written: auto, library or raw."),
     own(Topic::Transport, "RC_LIMIT", "Most reliable connections of an RDMA adapter."),

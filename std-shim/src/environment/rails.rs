@@ -1,4 +1,5 @@
-//! The rails of a process: a number of sockets at one address, `2`, or a place for each, `eth1,eth2` or `10.1.0.0/16,fd00::/8`.
+//! The rails of a process: a number of them, `2`, or a place for each, `eth1,eth2`, `10.1.0.0/16,fd00::/8` or
+//! `mlx5_0:1,mlx5_1:1`.
 
 use core::net::IpAddr;
 use core::{fmt, str::FromStr};
@@ -13,7 +14,8 @@ const MOST: usize = MAX_RAILS as usize;
 /// The rails of a process, in order. Rail by rail, the ranks of a job reach each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RailsChoice {
-    /// This many, all at the address that the other ranks reach this process at.
+    /// This many: of UDP, all at the address that the other ranks reach this process at; of adapters, the host's in
+    /// turn, from the rank's own on.
     Count(u8),
     /// One at each place; the first is never `None`.
     Places([Option<RailPlace>; MOST]),
@@ -26,8 +28,11 @@ pub enum RailPlace {
     Address(IpAddr),
     /// At the host's first address in this network, of which this number of leading bits is given.
     Network(IpAddr, u8),
-    /// At the first address of this interface: IPv4 before IPv6, link-local ones excluded.
+    /// At the first address of this interface: IPv4 before IPv6, link-local ones excluded. Or at this adapter's first
+    /// active port.
     Interface(InterfaceName),
+    /// At this port of an adapter, counted from 1.
+    Port(InterfaceName, u8),
 }
 
 impl Default for RailsChoice {
@@ -35,6 +40,36 @@ impl Default for RailsChoice {
         Self::Count(1)
     }
 }
+
+/// Rails that a process has room for, including those that are added later: 1 to 4.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RailsMax(u8);
+
+impl RailsMax {
+    /// As a number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl FromStr for RailsMax {
+    type Err = RailsMaxError;
+
+    fn from_str(text: &str) -> Result<Self, RailsMaxError> {
+        text.parse().ok().filter(|count| (1..=MAX_RAILS).contains(count)).map(Self).ok_or(RailsMaxError)
+    }
+}
+
+impl fmt::Display for RailsMax {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+/// The text is no number of rails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected a number of rails from 1 to {MOST}")]
+pub struct RailsMaxError;
 
 impl RailsChoice {
     /// Whether it asks for more than the one rail that a process has anyway.
@@ -58,6 +93,14 @@ impl RailsChoice {
 }
 
 impl RailPlace {
+    /// The address of a rail there.
+    ///
+    /// # Errors
+    /// [`RailPlaceError`]: this host has none.
+    pub fn address(&self) -> Result<IpAddr, RailPlaceError> {
+        self.find(&unisono_udp::link_addresses()).ok_or(RailPlaceError(*self))
+    }
+
     fn find(&self, known: &[LinkAddress]) -> Option<IpAddr> {
         let mut known = known.iter().filter(|link| !is_link_local(link.address));
         match self {
@@ -69,6 +112,16 @@ impl RailPlace {
                 let on_it = known.by_ref().filter(|link| link.interface == name.as_str());
                 on_it.map(|link| link.address).min_by_key(IpAddr::is_ipv6)
             }
+            Self::Port(..) => None,
+        }
+    }
+
+    /// The adapter, and its port if that is given. `None`: the place is none of an adapter.
+    pub const fn port(&self) -> Option<(InterfaceName, Option<u8>)> {
+        match self {
+            Self::Interface(name) => Some((*name, None)),
+            Self::Port(name, port) => Some((*name, Some(*port))),
+            Self::Address(_) | Self::Network(..) => None,
         }
     }
 }
@@ -121,6 +174,14 @@ impl FromStr for RailPlace {
         if let Ok(address) = text.parse() {
             return Ok(Self::Address(address));
         }
+        if let Some((name, port)) = text.rsplit_once(':') {
+            let is_plain = port.bytes().all(|byte| byte.is_ascii_digit());
+            let port = port.parse().ok().filter(|port| is_plain && *port > 0);
+            return InterfaceName::new(name)
+                .zip(port)
+                .map(|(name, port)| Self::Port(name, port))
+                .ok_or(RailsChoiceError);
+        }
         InterfaceName::new(text).map(Self::Interface).ok_or(RailsChoiceError)
     }
 }
@@ -148,6 +209,7 @@ impl fmt::Display for RailPlace {
             Self::Address(address) => address.fmt(to),
             Self::Network(network, bits) => write!(to, "{network}/{bits}"),
             Self::Interface(name) => to.write_str(name.as_str()),
+            Self::Port(name, port) => write!(to, "{}:{port}", name.as_str()),
         }
     }
 }
@@ -155,13 +217,13 @@ impl fmt::Display for RailPlace {
 /// The text does not describe rails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "expected a number of rails from 1 to {MOST}, or as many interfaces, addresses or networks, such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16"
+    "expected a number of rails from 1 to {MOST}, or as many interfaces, addresses, networks or adapters, such as eth1,eth2, 10.1.0.0/16,10.2.0.0/16 or mlx5_0:1,mlx5_1:1"
 )]
 pub struct RailsChoiceError;
 
 /// This host has no address at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this host has no rail {0} (--rails, UNISONO_RAILS): no address of its interfaces is there")]
+#[error("this host has no rail {0} (--rails, UNISONO_RAILS): no address of its interfaces, and no adapter, is there")]
 pub struct RailPlaceError(pub RailPlace);
 
 #[cfg(test)]
@@ -179,12 +241,31 @@ mod tests {
             "127.0.0.1,127.0.0.2,::1",
             "fd00::/8,ib0.8",
             "a,a,a,a",
+            "rxe0,rxe1",
+            "mlx5_0:1,mlx5_1:2",
         ] {
             assert_eq!(text.parse::<RailsChoice>().expect(text).to_string(), text);
         }
-        for text in
-            ["", "0", "5", "300", ",", "eth1,", "a,b,c,d,e", "10.1.0.0/33", "10.1.0.0/+8", "::/129", "a/8", "../x"]
-        {
+        for text in [
+            "",
+            "0",
+            "5",
+            "300",
+            ",",
+            "eth1,",
+            "a,b,c,d,e",
+            "10.1.0.0/33",
+            "10.1.0.0/+8",
+            "::/129",
+            "a/8",
+            "../x",
+            "a:",
+            "a:0",
+            "a:256",
+            "a:+1",
+            ":1",
+            "a:1:",
+        ] {
             assert_eq!(text.parse::<RailsChoice>(), Err(RailsChoiceError), "{text}");
         }
     }
@@ -217,7 +298,7 @@ mod tests {
         ] {
             assert_eq!(found(text), Some(address(expected)), "{text}");
         }
-        for text in ["eth3", "eth4", "10.3.0.0/16", "fd01::/16", "fe80::/10"] {
+        for text in ["eth3", "eth4", "eth1:1", "10.3.0.0/16", "fd01::/16", "fe80::/10"] {
             assert_eq!(found(text), None, "{text}");
         }
     }

@@ -121,7 +121,7 @@ fn hosts_are_not_divided_into_nodes() {
 }
 
 /// A value of every setting but the place in the job. The table of algorithms is in that file.
-fn values(table: &str) -> [(&str, &str); 65] {
+fn values(table: &str) -> [(&str, &str); 66] {
     [
         ("UNISONO_SHARING", "3"),
         ("UNISONO_LINK_SPEED", "25G"),
@@ -144,6 +144,7 @@ fn values(table: &str) -> [(&str, &str); 65] {
         ("UNISONO_MTU", "1500"),
         ("UNISONO_GSO", "off"),
         ("UNISONO_RAILS", "10.1.0.0/16,eth2"),
+        ("UNISONO_RAILS_MAX", "3"),
         ("UNISONO_INTEGRITY", "crc32c"),
         ("UNISONO_QUEUES", "raw"),
         ("UNISONO_RC_LIMIT", "8"),

@@ -1,4 +1,4 @@
-//! The datagram device of a process, selected by the settings: UDP sockets, or the UD queue pairs of an RDMA adapter.
+//! The datagram device of a process, selected by the settings: UDP sockets, or the UD queue pairs of RDMA adapters.
 
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +15,10 @@ use unisono_core::span::Region;
 use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
-use crate::environment::{DeviceChoice, GroupsChoice, Integrity, Settings, TransportSettings};
+use super::rails::{AddRailError, RailCounts};
+use crate::environment::{DeviceChoice, GroupsChoice, Integrity, RailsMax, Settings, TransportSettings};
+#[cfg(feature = "verbs")]
+use crate::environment::{RailPlaceError, RailsChoice};
 use unisono_bootstrap::PeerRecord;
 use unisono_memory::memory_regions::{Address, Regions};
 use unisono_udp::{BindError, GroupAddress, Options, Path, Udp, UdpCounters};
@@ -35,6 +38,16 @@ pub(super) enum OpenError {
     /// Fault injection is requested on a device that does not support it.
     #[cfg(feature = "verbs")]
     Faults,
+    /// A rail is no adapter.
+    #[cfg(feature = "verbs")]
+    Rail(RailPlaceError),
+}
+
+#[cfg(feature = "verbs")]
+impl From<RailPlaceError> for OpenError {
+    fn from(error: RailPlaceError) -> Self {
+        Self::Rail(error)
+    }
 }
 
 impl From<BindError> for OpenError {
@@ -55,6 +68,9 @@ pub(super) enum DatagramTransport {
     Udp(Box<Udp>),
     #[cfg(feature = "verbs")]
     Verbs(Box<ud::Ud<Address>>),
+    /// Several rails.
+    #[cfg(feature = "verbs")]
+    VerbsRails(Box<ud::UdRails<Address>>),
 }
 
 /// Evaluates the same expression for either device.
@@ -64,6 +80,8 @@ macro_rules! each {
             $of::Udp($inner) => $what,
             #[cfg(feature = "verbs")]
             $of::Verbs($inner) => $what,
+            #[cfg(feature = "verbs")]
+            $of::VerbsRails($inner) => $what,
         }
     };
 }
@@ -75,6 +93,8 @@ macro_rules! wrapped {
             DatagramTransport::Udp($device) => $of::Udp($what),
             #[cfg(feature = "verbs")]
             DatagramTransport::Verbs($device) => $of::Verbs($what),
+            #[cfg(feature = "verbs")]
+            DatagramTransport::VerbsRails($device) => $of::VerbsRails($what),
         }
     };
 }
@@ -92,6 +112,7 @@ impl DatagramTransport {
         let faults = transport.faults;
         let mut options = Options { faults, further_rails: further.to_vec(), ..Options::new(*local, size) };
         options.groups = groups_of(transport);
+        options.rails_max = transport.rails_max.map_or(1, RailsMax::get);
         options.mtu = transport.mtu.map(crate::environment::Mtu::bytes);
         if let Some(gso) = transport.gso {
             options.gso = gso.is_on();
@@ -104,21 +125,68 @@ impl DatagramTransport {
         match self {
             Self::Udp(_) => DeviceChoice::Udp,
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => DeviceChoice::Verbs,
+            Self::Verbs(_) | Self::VerbsRails(_) => DeviceChoice::Verbs,
         }
     }
 
     /// Its addresses on each further rail, as bootstrap publishes them.
     pub(super) fn further_lanes(&self) -> std::io::Result<Vec<[SocketAddr; 2]>> {
-        (1..self.limits().rails).map(|rail| self.lanes(Rail(rail))).collect()
+        (1..self.open_rails()).map(|rail| self.lanes(Rail(rail))).collect()
     }
 
-    /// The address of its sockets on a rail.
+    /// Rails that are open, of those that there is room for.
+    pub(super) fn open_rails(&self) -> u8 {
+        match self {
+            Self::Udp(device) => device.open_rails(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => self.limits().rails,
+        }
+    }
+
+    /// Opens another rail at this address.
+    pub(super) fn open_rail(&mut self, address: IpAddr) -> Result<Rail, AddRailError> {
+        match self {
+            Self::Udp(device) => Ok(device.open_rail(address)?),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => Err(AddRailError::Unsupported),
+        }
+    }
+
+    /// Sets the addresses of a peer on a rail that is open.
+    pub(super) fn set_rail_path(&mut self, peer: PeerId, rail: Rail, [polled, interrupt]: [SocketAddr; 2], mtu: u32) {
+        match self {
+            Self::Udp(device) if rail.0 < device.open_rails() => {
+                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
+                let set = device.set_rail_path(peer, rail, path, mtu);
+                if set.is_err() {
+                    tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
+                }
+            }
+            Self::Udp(_) => {}
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) | Self::VerbsRails(_) => {}
+        }
+    }
+
+    /// The address of its sockets on a rail, or of its adapter's port (GID).
     pub(super) fn local_on(&self, rail: Rail) -> Option<IpAddr> {
         match self {
             Self::Udp(device) => device.local_on(rail).ok().map(|path| path.address),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => None,
+            Self::Verbs(device) => Some(IpAddr::from(device.local().gid.0).to_canonical()),
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => device.local(rail).map(|path| IpAddr::from(path.gid.0).to_canonical()),
+        }
+    }
+
+    /// What a rail carried.
+    pub(super) fn rail_counts(&self, rail: Rail) -> RailCounts {
+        match self {
+            Self::Udp(device) => RailCounts::of_udp(&device.counters(), rail),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(device) => RailCounts::of_adapter(&device.counters()),
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => device.counts(rail).into(),
         }
     }
 
@@ -131,6 +199,11 @@ impl DatagramTransport {
             }
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => Ok(lanes::of(&device.local())),
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => {
+                let path = device.local(rail).ok_or(std::io::ErrorKind::NotFound)?;
+                Ok(lanes::of(&path))
+            }
         }
     }
 
@@ -146,7 +219,7 @@ impl DatagramTransport {
                     interrupt: interrupt.port(),
                 };
                 let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
-                for (rail, lanes) in (1..device.limits().rails).map(Rail).zip(further) {
+                for (rail, lanes) in (1..device.open_rails()).map(Rail).zip(further) {
                     device.clear_rail_path(peer, rail);
                     let set = lanes.map(|lanes| device.set_rail_path(peer, rail, path(*lanes), mtu));
                     if !matches!(set, Some(Ok(()))) {
@@ -159,6 +232,20 @@ impl DatagramTransport {
             Self::Verbs(device) => {
                 let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
                 device.set_path(peer, path, mtu).map_err(|error| error.to_string())
+            }
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => {
+                let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
+                for (rail, lanes) in (1..device.limits().rails).map(Rail).zip(further) {
+                    device.clear_path(peer, rail);
+                    let path = lanes.and_then(|lanes| lanes::path(*lanes));
+                    let set = path.map(|path| device.set_path(peer, rail, path, mtu));
+                    if !matches!(set, Some(Ok(()))) {
+                        tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
+                    }
+                }
+                let path = lanes::path(lanes).ok_or_else(|| "no address of queue pairs".to_owned())?;
+                device.set_path(peer, Rail(0), path, mtu).map_err(|error| error.to_string())
             }
         }
     }
@@ -177,7 +264,7 @@ impl DatagramTransport {
             Self::Udp(device) => device.set_checksums(used),
             // The link has its own.
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => {}
+            Self::Verbs(_) | Self::VerbsRails(_) => {}
         }
     }
 
@@ -193,6 +280,11 @@ impl DatagramTransport {
                 device.set_group(group, address.address.ip()).map_err(|_| GroupError::Refused(group))?;
                 Device::join(&mut **device, group)
             }
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => {
+                device.set_group(group, address.address.ip()).map_err(|_| GroupError::Refused(group))?;
+                Device::join(&mut **device, group)
+            }
         }
     }
 
@@ -202,6 +294,8 @@ impl DatagramTransport {
             Self::Udp(device) => device.mtu(),
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => device.limits().mtu,
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => device.limits().mtu,
         }
     }
 
@@ -210,7 +304,7 @@ impl DatagramTransport {
         match self {
             Self::Udp(device) => device.best_batch(bytes, most),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => most.clamp(1, DOORBELL_BATCH),
+            Self::Verbs(_) | Self::VerbsRails(_) => most.clamp(1, DOORBELL_BATCH),
         }
     }
 
@@ -225,6 +319,8 @@ impl DatagramTransport {
             Self::Udp(_) => false,
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => device.is_closed(),
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => device.is_closed(),
         }
     }
 
@@ -238,6 +334,10 @@ impl DatagramTransport {
             // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of
             // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
             Self::Verbs(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
+            #[cfg(feature = "verbs")]
+            // SAFETY: the table is the process's, which the World's lock guards: all copies run under it. Memory of
+            // users is revoked before their borrow ends, and memory of the table freed when no posting names it.
+            Self::VerbsRails(device) => unsafe { Regions::of(Arc::clone(device.domain())) },
         }
     }
 
@@ -246,7 +346,7 @@ impl DatagramTransport {
         match self {
             Self::Udp(_) => true,
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => false,
+            Self::Verbs(_) | Self::VerbsRails(_) => false,
         }
     }
 
@@ -257,15 +357,18 @@ impl DatagramTransport {
             Self::Udp(_) => _ = (regions, region),
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => regions.key(region).into_iter().for_each(|key| device.settle(key)),
+            #[cfg(feature = "verbs")]
+            Self::VerbsRails(device) => regions.key(region).into_iter().for_each(|key| device.settle(key)),
         }
     }
 
-    /// The adapter, if the device is one.
+    /// The adapter, if the device is one; of several that of the first rail.
     #[cfg(feature = "verbs")]
-    pub(super) const fn domain(&self) -> Option<&Arc<ud::Domain>> {
+    pub(super) fn domain(&self) -> Option<&Arc<ud::Domain>> {
         match self {
             Self::Udp(_) => None,
             Self::Verbs(device) => Some(device.domain()),
+            Self::VerbsRails(device) => Some(device.domain()),
         }
     }
 
@@ -279,7 +382,7 @@ impl DatagramTransport {
         match self {
             Self::Udp(device) => device.counters(),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => Arc::default(),
+            Self::Verbs(_) | Self::VerbsRails(_) => Arc::default(),
         }
     }
 }
@@ -290,6 +393,8 @@ pub(super) enum TransportWaiter {
     Udp(unisono_udp::ArrivalWaiter),
     #[cfg(feature = "verbs")]
     Verbs(ud::ArrivalWaiter),
+    #[cfg(feature = "verbs")]
+    VerbsRails(ud::RailsWaiter),
 }
 
 impl TransportWaiter {
@@ -303,7 +408,7 @@ impl TransportWaiter {
         match self {
             Self::Udp(bell) => Some(bell.arrivals()),
             #[cfg(feature = "verbs")]
-            Self::Verbs(_) => None,
+            Self::Verbs(_) | Self::VerbsRails(_) => None,
         }
     }
 
@@ -318,6 +423,8 @@ pub(super) enum TransportToken<'a> {
     Udp(unisono_udp::UdpToken<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::UdToken<'a, Address>),
+    #[cfg(feature = "verbs")]
+    VerbsRails(ud::RailsToken<'a, Address>),
 }
 
 impl Token for TransportToken<'_> {
@@ -344,6 +451,8 @@ pub(super) enum TransportDatagram<'a> {
     Udp(unisono_udp::ReceivedDatagram<'a>),
     #[cfg(feature = "verbs")]
     Verbs(ud::Datagram<'a>),
+    #[cfg(feature = "verbs")]
+    VerbsRails(ud::RailDatagram<'a>),
 }
 
 impl Received for TransportDatagram<'_> {
@@ -461,24 +570,44 @@ const fn groups_of(transport: &TransportSettings) -> u16 {
     }
 }
 
-/// Opens the adapter of this rank: the ranks of a node share its adapters evenly.
+/// Opens the adapter of this rank, or those of its rails: the ranks of a node share its adapters evenly.
 #[cfg(feature = "verbs")]
 fn adapter(settings: &Settings, size: u32) -> Result<DatagramTransport, OpenError> {
     if !settings.transport.faults.is_none() {
         return Err(OpenError::Faults);
     }
     let names = ud::adapters()?;
-    let place = settings.locality.rank.unwrap_or(0) as usize % names.len().max(1);
-    let domain = ud::Domain::open(names.get(place).map(String::as_str))?;
+    let place = settings.locality.rank.unwrap_or(0) as usize;
+    let name_at = |number: usize| names.get((place + number) % names.len().max(1)).map(String::as_str);
     let queues = settings.transport.queues.unwrap_or_default().into();
     let groups = groups_of(&settings.transport);
     let options = ud::UdOptions { queues, groups, ..ud::UdOptions::new(size, queue_key(settings)) };
-    let device = ud::Ud::new(&domain, &options)?;
-    if let Some(error) = device.refused() {
-        tracing::warn!(adapter = domain.name(), %error, "cannot map the adapter queues, using libibverbs");
+    let rails = &settings.transport.rails;
+    if rails.is_default() {
+        let device = ud::Ud::new(&ud::Domain::open(name_at(0))?, &options)?;
+        report_queues(&device);
+        return Ok(DatagramTransport::Verbs(Box::new(device)));
     }
-    tracing::info!(adapter = domain.name(), "queues {}", device.writer());
-    Ok(DatagramTransport::Verbs(Box::new(device)))
+    let domains: Result<Vec<_>, _> = match rails {
+        RailsChoice::Count(count) => (0..usize::from(*count)).map(|rail| ud::Domain::open(name_at(rail))).collect(),
+        RailsChoice::Places(places) => {
+            let ports = places.iter().flatten().map(|place| place.port().ok_or(RailPlaceError(*place)));
+            let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
+            ports.iter().map(|(name, port)| ud::Domain::open_port(Some(name.as_str()), *port)).collect()
+        }
+    };
+    let device = ud::UdRails::new(&domains?, &options)?;
+    device.rails().for_each(report_queues);
+    Ok(DatagramTransport::VerbsRails(Box::new(device)))
+}
+
+#[cfg(feature = "verbs")]
+fn report_queues<A>(device: &ud::Ud<A>) {
+    let adapter = device.domain().name();
+    if let Some(error) = device.refused() {
+        tracing::warn!(adapter, %error, "cannot map the adapter queues, using libibverbs");
+    }
+    tracing::info!(adapter, "queues {}", device.writer());
 }
 
 /// The job's Q_Key, derived from its secret. A process by itself has none, and no peers.

@@ -34,6 +34,7 @@ mod token_tree_messages;
 pub(super) mod transport;
 
 use alloc::sync::Arc;
+use core::net::{IpAddr, SocketAddr};
 
 use unisono_core::device::{Armed, Device, DeviceQueue};
 use unisono_core::endpoint::Event;
@@ -51,11 +52,11 @@ use super::collective::engine::progress_table::CollectiveTable;
 use super::collective::engine::schedule::ScheduleCache;
 use super::collective::intra_node::communicator_slots::CommunicatorSlots;
 use super::datagram_transport::DatagramTransport;
-use super::rails::RailStats;
+use super::rails::{AddRailError, RailStats};
 use super::request::{Failure, Requests};
 use super::shm_transport::ShmTransport;
 use crate::environment::tuning::MulticastUse;
-use crate::environment::{HierarchyChoice, RankLocation, Settings, Subgroups};
+use crate::environment::{HierarchyChoice, Integrity, RankLocation, Settings, Subgroups};
 use crate::node::Node;
 use crate::world::group::Group;
 use blocked::BlockedReports;
@@ -167,7 +168,7 @@ impl Process {
             transport,
             messenger,
             messages: MessageTable::default(),
-            datagrams: Datagrams::new(device),
+            datagrams: Datagrams::new(device, settings.transport.integrity == Some(Integrity::Link)),
             requests: Requests::new(settings.transport.checks_types()),
             membership: None,
             choices: Choices { digest: u64::from(digests.tuning) << 32 | u64::from(digests.transport), hierarchy },
@@ -240,7 +241,42 @@ impl Process {
     /// What each rail carried.
     pub(super) fn rail_stats(&self) -> Vec<RailStats> {
         let Datagrams { device, rails, .. } = &self.datagrams;
-        rails.stats(device.limits().rails, |rail| device.local_on(rail), &device.udp_counters())
+        rails.stats(device.open_rails(), |rail| (device.local_on(rail), device.rail_counts(rail)))
+    }
+
+    /// Opens another rail at this address, and announces it to all ranks.
+    pub(super) fn add_rail(&mut self, address: IpAddr) -> Result<Rail, AddRailError> {
+        let Datagrams { device, rails, trusts_links, .. } = &mut self.datagrams;
+        if device.integrity() == Integrity::Link && !*trusts_links && !address.is_loopback() {
+            return Err(AddRailError::Unchecked(address));
+        }
+        let rail = device.open_rail(address)?;
+        let lanes = device.lanes(rail).map_err(AddRailError::System)?;
+        rails.open(rail);
+        for rank in (0..self.size).map(Rank).filter(|rank| *rank != self.rank) {
+            let entry = self.membership.as_ref().and_then(|membership| membership.table().get(rank.0 as usize));
+            let Some((lanes, mtu)) = entry
+                .and_then(|entry| Some((*entry.further_rails.get(usize::from(rail.0).checked_sub(1)?)?, entry.mtu)))
+            else {
+                continue;
+            };
+            self.datagrams.device.set_rail_path(rank.into(), rail, lanes, mtu);
+        }
+        if let Some(membership) = &mut self.membership {
+            membership.add_rail(lanes);
+        }
+        self.progress(false);
+        Ok(rail)
+    }
+
+    /// A rank has opened a further rail.
+    pub(super) fn handle_peer_rail(&mut self, now: u64, rank: Rank, rail: Rail, lanes: [SocketAddr; 2]) {
+        let entry = self.membership.as_ref().and_then(|membership| membership.table().get(rank.0 as usize));
+        let Some(mtu) = entry.filter(|_| rank != self.rank).map(|entry| entry.mtu) else { return };
+        self.datagrams.device.set_rail_path(rank.into(), rail, lanes, mtu);
+        if rail.0 < self.datagrams.device.open_rails() {
+            self.transport.endpoint.probe_rail(now, rail);
+        }
     }
 
     /// Whether datagrams may be waiting. If not, a round of progress would only advance timers.

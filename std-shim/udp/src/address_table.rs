@@ -162,6 +162,7 @@ struct RailAddresses {
 
 /// Paths by peer and rail.
 pub(super) struct AddressTable {
+    peers: u32,
     rails: Vec<RailAddresses>,
     /// Peers whose path has a smaller MTU than `mtu`.
     smaller_mtus: BTreeMap<u32, u16>,
@@ -173,13 +174,15 @@ impl AddressTable {
     /// A table for `peers` peers of a device whose frames have at most `mtu` bytes, checksum included. `v6` says of
     /// each rail whether its sockets are of IPv6.
     pub(super) fn new(peers: u32, mtu: u16, v6: impl IntoIterator<Item = bool>) -> Self {
-        let rail = |v6| RailAddresses { records: vec![AddressRecord::default(); peers as usize], v6 };
-        Self {
-            rails: v6.into_iter().map(rail).collect(),
-            smaller_mtus: BTreeMap::new(),
-            mtu,
-            groups: GroupTable::default(),
-        }
+        let (rails, smaller_mtus) = (Vec::new(), BTreeMap::new());
+        let mut table = Self { peers, rails, smaller_mtus, mtu, groups: GroupTable::default() };
+        v6.into_iter().for_each(|v6| table.add_rail(v6));
+        table
+    }
+
+    /// Adds a rail without paths.
+    pub(super) fn add_rail(&mut self, v6: bool) {
+        self.rails.push(RailAddresses { records: vec![AddressRecord::default(); self.peers as usize], v6 });
     }
 
     /// Sets a peer's path on a rail. `mtu` is the largest frame that the peer accepts, in bytes, checksum included: the

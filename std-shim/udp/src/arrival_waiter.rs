@@ -28,7 +28,7 @@ enum Arrivals {
     /// The only rail's socket.
     Socket(Arc<Socket>),
     /// An epoll instance that watches the sockets of several rails.
-    Sockets(Arc<(OwnedFd, Vec<Arc<Socket>>)>),
+    Sockets(Arc<(OwnedFd, Mutex<Vec<Arc<Socket>>>)>),
 }
 
 impl AsFd for Arrivals {
@@ -53,18 +53,18 @@ pub struct ArrivalWaiter {
 }
 
 impl ArrivalWaiter {
-    /// A waiter for the socket of each rail.
-    pub(super) fn new(mut sockets: Vec<Arc<Socket>>) -> io::Result<Self> {
+    /// A waiter for the socket of each rail, of which there may be more later if `grows`.
+    pub(super) fn new(mut sockets: Vec<Arc<Socket>>, grows: bool) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let arrivals = match sockets.pop() {
-            Some(only) if sockets.is_empty() => Arrivals::Socket(only),
+            Some(only) if sockets.is_empty() && !grows => Arrivals::Socket(only),
             last => {
                 sockets.extend(last);
                 let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
                 for socket in &sockets {
                     epoll::add(&all, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
                 }
-                Arrivals::Sockets(Arc::new((all, sockets)))
+                Arrivals::Sockets(Arc::new((all, Mutex::new(sockets))))
             }
         };
         Ok(Self { arrivals, event: Arc::new(event), groups: Arc::default() })
@@ -72,6 +72,15 @@ impl ArrivalWaiter {
 
     fn groups(&self) -> MutexGuard<'_, Vec<Arc<Socket>>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on arrivals at the socket of another rail end a wait, too.
+    pub(super) fn add(&self, socket: Arc<Socket>) -> io::Result<()> {
+        let Arrivals::Sockets(sockets) = &self.arrivals else { return Err(io::ErrorKind::Unsupported.into()) };
+        let (all, known) = &**sockets;
+        epoll::add(all, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        known.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+        Ok(())
     }
 
     /// From now on arrivals at this socket end a wait, too, but not one that has begun.

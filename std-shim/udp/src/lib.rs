@@ -91,48 +91,82 @@ pub struct Udp {
     limits: Limits,
     faulty: bool,
     groups: GroupSockets,
+    opener: RailOpener,
+}
+
+/// What the sockets of every rail have in common.
+struct RailOpener {
+    receive_buffer: u32,
+    gso: bool,
+    faults: Faults,
+    /// The first rail's address.
+    first: IpAddr,
+    /// Whether rails are bound to their interfaces.
+    is_bound: bool,
+}
+
+impl RailOpener {
+    fn socket(&self, local: IpAddr, port: u16) -> Result<Socket, BindError> {
+        Socket::bind(SocketAddr::new(local, port), self.receive_buffer, self.gso)
+            .map_err(|error| BindError::Socket { local, error })
+    }
+
+    /// The rail's socket of the polled queue, or of the interrupt queue.
+    fn open(
+        &self,
+        rail: Rail,
+        local: IpAddr,
+        port: u16,
+        lane: DeviceQueue,
+        pool: &ReceivePool,
+    ) -> Result<RailSocket, BindError> {
+        let socket = self.socket(local, port)?;
+        if let Some(interface) = socket::interface_of(local).filter(|_| self.is_bound) {
+            // Before Linux 5.7 it needs a privilege.
+            let _ = socket.bind_to(&interface);
+        }
+        let seed = if lane == DeviceQueue::Polled { self.faults.seed } else { !self.faults.seed };
+        let seed = seed.wrapping_add(u64::from(rail.0).rotate_right(8));
+        let link = (!self.faults.is_none()).then(|| FaultyLink::new(rail, Faults { seed, ..self.faults }));
+        Ok(RailSocket::new(socket, pool.batch(rail), link))
+    }
+}
+
+/// Bytes of UDP payload that the link with this address carries, if it says so.
+fn link_mtu(local: IpAddr) -> Option<u32> {
+    let header = if local.is_ipv4() { 28 } else { 48 };
+    socket::link_mtu(local).map(|mtu| mtu.saturating_sub(header).clamp(MTU_MIN, MTU_MAX))
 }
 
 impl Udp {
     /// Binds the sockets.
     pub fn bind(options: &Options) -> Result<Self, BindError> {
         let locals: Vec<IpAddr> = [options.local].into_iter().chain(options.further_rails.iter().copied()).collect();
-        if locals.len() > usize::from(MAX_RAILS) {
-            return Err(BindError::Rails(locals.len()));
+        let rails_max = locals.len().max(options.rails_max.into());
+        if rails_max > usize::from(MAX_RAILS) {
+            return Err(BindError::Rails(rails_max));
         }
         let linked = |local: &IpAddr| {
-            let header = if local.is_ipv4() { 28 } else { 48 };
-            socket::link_mtu(*local).unwrap_or(LINK_MTU).saturating_sub(header).clamp(MTU_MIN, MTU_MAX)
+            let assumed = LINK_MTU - if local.is_ipv4() { 28 } else { 48 };
+            link_mtu(*local).unwrap_or(assumed)
         };
         let mtu = options.mtu.or_else(|| locals.iter().map(linked).min()).unwrap_or(MTU_MIN);
         let narrow =
             u16::try_from(mtu).ok().filter(|_| (MTU_MIN..=MTU_MAX).contains(&mtu)).ok_or(BindError::Mtu(mtu))?;
-        let opened = |local: IpAddr, port, receive_buffer, gro| {
-            Socket::bind(SocketAddr::new(local, port), receive_buffer, gro)
-                .map_err(|error| BindError::Socket { local, error })
-        };
-        let gso = options.gso && opened(options.local, 0, 0, false)?.has_offload();
-        let pool = ReceivePool::new(mtu as usize, options.holdable, locals.len(), options.groups, gso)?;
-        let faulty = !options.faults.is_none();
-        let is_bound = locals.iter().any(|local| *local != options.local);
-        let rail_socket = |rail: Rail, local: IpAddr, port, seed: u64| -> Result<RailSocket, BindError> {
-            let socket = opened(local, port, options.receive_buffer, gso)?;
-            if let Some(interface) = socket::interface_of(local).filter(|_| is_bound) {
-                // Before Linux 5.7 it needs a privilege.
-                let _ = socket.bind_to(&interface);
-            }
-            let seed = seed.wrapping_add(u64::from(rail.0).rotate_right(8));
-            let link = faulty.then(|| FaultyLink::new(rail, Faults { seed, ..options.faults }));
-            Ok(RailSocket::new(socket, pool.batch(rail), link))
-        };
-        let queue = |port, seed| -> Result<SocketQueue, BindError> {
+        let (first, faults) = (options.local, options.faults);
+        let is_bound = locals.iter().any(|local| *local != first);
+        let probing = RailOpener { receive_buffer: 0, gso: false, faults, first, is_bound };
+        let gso = options.gso && probing.socket(first, 0)?.has_offload();
+        let opener = RailOpener { receive_buffer: options.receive_buffer, gso, ..probing };
+        let pool = ReceivePool::new(mtu as usize, options.holdable, rails_max, options.groups, gso)?;
+        let queue = |port, lane| -> Result<SocketQueue, BindError> {
             let ports = core::iter::once(port).chain(core::iter::repeat(0));
             let rails = (0..).map(Rail).zip(&locals).zip(ports);
-            let rails = rails.map(|((rail, local), port)| rail_socket(rail, *local, port, seed));
-            Ok(SocketQueue::new(SendRing::new(mtu as usize, gso)?, rails.collect::<Result<_, _>>()?)?)
+            let rails = rails.map(|((rail, local), port)| opener.open(rail, *local, port, lane, &pool));
+            Ok(SocketQueue::new(SendRing::new(mtu as usize, gso)?, rails.collect::<Result<_, _>>()?, rails_max)?)
         };
-        let (seed, [polled, interrupt]) = (options.faults.seed, options.ports);
-        let (polled, interrupt) = (queue(polled, seed)?, queue(interrupt, !seed)?);
+        let [polled, interrupt] = options.ports;
+        let (polled, interrupt) = (queue(polled, DeviceQueue::Polled)?, queue(interrupt, DeviceQueue::Interrupt)?);
         // All that peers may send can come over any one rail.
         let granted = polled.rails.iter().map(|rail| rail.socket.granted).min().unwrap_or(0);
         let limits = Limits {
@@ -142,20 +176,21 @@ impl Udp {
             granularity_ns: GRANULARITY_NS,
             lossless: false,
             interrupts: true,
-            rails: locals.len() as u8,
+            rails: rails_max as u8,
             groups: options.groups.into(),
         };
         Ok(Self {
             polled,
             interrupt,
-            transmitters: (0..limits.rails).map(|rail| Transmitter::new(Rail(rail), gso)).collect(),
+            transmitters: (0..locals.len() as u8).map(|rail| Transmitter::new(Rail(rail), gso)).collect(),
             pool,
             table: AddressTable::new(options.peers, narrow, locals.iter().map(|local| !local.is_ipv4())),
             counters: Arc::default(),
-            events: VecDeque::new(),
+            // No datagram leaves over a rail that is not open.
+            events: (locals.len() as u8..limits.rails).map(|rail| DeviceEvent::Down(Rail(rail))).collect(),
             down: 0,
             limits,
-            faulty,
+            faulty: !faults.is_none(),
             groups: GroupSockets {
                 joined: Vec::new(),
                 next: 0,
@@ -164,7 +199,42 @@ impl Udp {
                 receive_buffer: options.receive_buffer,
                 gro: gso,
             },
+            opener,
         })
+    }
+
+    /// Rails that are open: the first ones of those that there is room for ([`Limits::rails`]).
+    pub fn open_rails(&self) -> u8 {
+        self.transmitters.len() as u8
+    }
+
+    /// Opens another rail at this address, which has no paths yet. If the address is not the first rail's, it uses the
+    /// interface with its address alone, where the system allows that.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing has changed.
+    pub fn open_rail(&mut self, local: IpAddr) -> Result<Rail, BindError> {
+        let rail = Rail(self.open_rails());
+        if rail.0 >= self.limits.rails {
+            return Err(BindError::Rails(usize::from(rail.0) + 1));
+        }
+        let mtu = self.mtu();
+        if let Some(link) = link_mtu(local).filter(|link| *link < mtu) {
+            return Err(BindError::Narrow { link, mtu });
+        }
+        self.opener.is_bound = local != self.opener.first;
+        let [polled, interrupt] = [DeviceQueue::Polled, DeviceQueue::Interrupt]
+            .map(|lane| self.opener.open(rail, local, 0, lane, &self.pool));
+        let (polled, interrupt) = (polled?, interrupt?);
+        self.polled.add(polled)?;
+        if let Err(error) = self.interrupt.add(interrupt) {
+            self.polled.rails.pop();
+            return Err(error.into());
+        }
+        self.table.add_rail(!local.is_ipv4());
+        self.transmitters.push(Transmitter::new(rail, self.opener.gso));
+        self.events.push_back(DeviceEvent::Up(rail));
+        Ok(rail)
     }
 
     /// The addresses of the two sockets on the first rail, which the peers pass to [`set_path`](Self::set_path). An
@@ -393,7 +463,7 @@ impl Device for Udp {
 
     fn request_path(&mut self, request: PathRequest) {
         if let PathRequest::Resolve(peer) = request {
-            self.events.extend((0..self.limits.rails).map(Rail).map(|rail| match self.table.mtu(peer, rail) {
+            self.events.extend((0..self.open_rails()).map(Rail).map(|rail| match self.table.mtu(peer, rail) {
                 Some(mtu) => DeviceEvent::Path { peer, rail, mtu: u32::from(mtu) - TRAILER as u32 },
                 None => DeviceEvent::NoPath { peer, rail },
             }));

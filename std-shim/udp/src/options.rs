@@ -15,6 +15,9 @@ pub struct Options {
     /// Addresses of both sockets of each further rail, which together with the first are at most [`MAX_RAILS`]. If the
     /// addresses of the rails differ, each rail uses the interface with its address alone, where the system allows that.
     pub further_rails: Vec<IpAddr>,
+    /// Rails that the device has room for, including those that [open later](super::Udp::open_rail): at most
+    /// [`MAX_RAILS`], and not fewer than it opens at once.
+    pub rails_max: u8,
     /// Ports of the polled and of the interrupt queue on the first rail; 0 lets the kernel choose, as it does on further
     /// rails.
     pub ports: [u16; 2],
@@ -41,6 +44,7 @@ impl Options {
         Self {
             local,
             further_rails: Vec::new(),
+            rails_max: 1,
             ports: [0; 2],
             peers,
             mtu: None,
@@ -58,8 +62,15 @@ impl Options {
 pub enum BindError {
     /// The MTU is not in [`MTU_MIN`]`..=`[`MTU_MAX`].
     Mtu(u32),
-    /// More rails than [`MAX_RAILS`].
+    /// More rails than there is room for.
     Rails(usize),
+    /// The link of another rail carries less than the device's MTU.
+    Narrow {
+        /// Bytes of UDP payload that it carries.
+        link: u32,
+        /// The MTU.
+        mtu: u32,
+    },
     /// The kernel refused a socket with this address.
     Socket {
         /// The address.
@@ -75,7 +86,12 @@ impl fmt::Display for BindError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mtu(mtu) => write!(to, "the MTU of {mtu} bytes is not within {MTU_MIN}..={MTU_MAX}"),
-            Self::Rails(count) => write!(to, "{count} rails are more than {MAX_RAILS}"),
+            Self::Rails(count) => {
+                write!(to, "there is no room for {count} rails, of which there are at most {MAX_RAILS}")
+            }
+            Self::Narrow { link, mtu } => {
+                write!(to, "the rail's link carries {link} bytes, less than the MTU of {mtu}")
+            }
             Self::Socket { local, error } => write!(to, "the UDP socket at {local} cannot be opened: {error}"),
             Self::System(error) => write!(to, "the UDP device cannot be opened: {error}"),
         }

@@ -37,17 +37,27 @@ pub(super) struct SocketQueue {
     pub(super) waiter: ArrivalWaiter,
     /// By rail; at least one.
     pub(super) rails: Vec<RailSocket>,
+    /// Rails that there is room for.
+    rails_max: usize,
     /// The rail that is polled first next time.
     next: usize,
 }
 
 impl SocketQueue {
-    pub(super) fn new(ring: SendRing, rails: Vec<RailSocket>) -> io::Result<Self> {
-        let waiter = ArrivalWaiter::new(rails.iter().map(|rail| Arc::clone(&rail.socket)).collect())?;
-        Ok(Self { ring, waiter, rails, next: 0 })
+    pub(super) fn new(ring: SendRing, rails: Vec<RailSocket>, rails_max: usize) -> io::Result<Self> {
+        let sockets = rails.iter().map(|rail| Arc::clone(&rail.socket)).collect();
+        let waiter = ArrivalWaiter::new(sockets, rails.len() < rails_max)?;
+        Ok(Self { ring, waiter, rails, rails_max, next: 0 })
     }
 
-    /// Sends what is posted, through the transmitter of each rail. Calls `answer` with the state of the links.
+    /// Adds a rail. The caller has checked that there is room.
+    pub(super) fn add(&mut self, rail: RailSocket) -> io::Result<()> {
+        self.waiter.add(Arc::clone(&rail.socket))?;
+        self.rails.push(rail);
+        Ok(())
+    }
+
+    /// Sends what is posted, through the transmitter of each rail; what is posted for a rail that is not open is lost. Calls `answer` with the state of the links.
     pub(super) fn flush(
         &mut self,
         transmitters: &mut [Transmitter],
@@ -58,7 +68,7 @@ impl SocketQueue {
         if self.ring.is_empty() {
             return;
         }
-        let count = self.rails.len();
+        let count = self.rails_max;
         for ((rail, way), transmitter) in (0..).map(Rail).zip(&mut self.rails).zip(transmitters) {
             let posted = self.ring.with_checksums(rail, count);
             if posted.is_empty() {

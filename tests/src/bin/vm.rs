@@ -109,8 +109,27 @@ macro_rules! one_sided_suite {
     };
 }
 
+// A job of two ranks, each with two adapters of its own as rails: rail i of one reaches rail i of the other over the
+// bridge. `all` sets the first number to how many rails have a field with a value that matches.
+macro_rules! rails {
+    ($rest:literal) => {
+        concat!(
+            "set -e
+        cd /host; export UNISONO_DEVICE=verbs UNISONO_STATS_FILE=/tmp/stats
+        job() {
+            echo \"$@\"; rm -f /tmp/stats
+            ./unisono run -n 2 --queues $1 -- sh -c 'export UNISONO_RAILS=rxe$UNISONO_RANK,rxe$((UNISONO_RANK + 2)):1
+                exec ./rails '$2 >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+        }
+        rails() { test $(tr '{' '\\n' </tmp/stats | grep '^\"local\"' | grep -c \"$1\") = $2 || { cat /tmp/stats; exit 1; }; }
+        ",
+            $rest
+        )
+    };
+}
+
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 42] = [
+const CHECKS: [Check; 44] = [
     check(
         "devices are up and reach each other",
         2,
@@ -206,6 +225,32 @@ const CHECKS: [Check; 42] = [
             ./unisono run -n 4 --device verbs --queues library --progress $progress -- ./unisono bench exchange --bytes 1M
         done
         ./unisono run -n 4 --device verbs -- ./unisono bench collective all_reduce --bytes 64K",
+    ),
+    check(
+        "messages and allreduces over two rails",
+        4,
+        240,
+        rails!(
+            "for queues in library raw; do job $queues work; rails '\"sent\":[0-9][0-9][0-9]' 4; done
+        for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        job raw work; rails '\"alive\":true' 4
+        ./unisono run -n 2 --rails 2 -- ./rails work; ./unisono run -n 2 --rails rxe0,rxe1 -- ./rails work
+        ./unisono run -n 2 --rails rxe0,10.0.0.0/24 -- ./rails work 2>&1 | grep 'these rails apply to the device udp'
+        ./unisono run -n 2 --rails rxe0,rxe7 -- ./rails work 2>&1 | grep 'no RDMA adapter rxe7'"
+        ),
+    ),
+    check(
+        "a rail whose wire is cut amid allreduces loses nothing",
+        4,
+        240,
+        rails!(
+            "for queues in library raw; do
+            (sleep 4; ip link set port2 down) & job $queues cut; wait; ip link set port2 up
+            rails '\"alive\":false' 2; rails '\"link_downs\":[1-9]' 1
+            (sleep 4; ip link set port0 down; sleep 5; ip link set port0 up) & job $queues return; wait
+            rails '\"deaths\":[1-9]' 2; rails '\"link_downs\":[1-9]' 1
+        done"
+        ),
     ),
     check(
         "random programs of messages and collectives equal their serial execution",
@@ -371,7 +416,7 @@ const CHECKS: [Check; 42] = [
 /// Programs that run in the machine. Comparisons need only the first.
 const PROGRAMS: [&str; 4] = ["guest", "unisono", "differential", "kills"];
 /// Tests of the launcher that do so, too.
-const TESTS: [&str; 2] = ["regions", "windows"];
+const TESTS: [&str; 3] = ["rails", "regions", "windows"];
 
 fn main() -> ExitCode {
     match run(&Options::parse()) {

@@ -179,7 +179,7 @@ impl<S: Schedule, N: Network> Simulation<'_, S, N> {
             match operation {
                 StepOperation::Send { to, port, key, from } => {
                     let bytes = self.layout.pieces(from).map(|piece| piece.bytes as u64).sum();
-                    self.match_halves((rank, to.0, key), PendingHalf::Sent(step, port, bytes), ready);
+                    self.match_halves((rank, to.0, key), PendingHalf::Sent(step, port.number(), bytes), ready);
                 }
                 StepOperation::Receive { of, key, .. } => {
                     self.match_halves((of.0, rank, key), PendingHalf::Received(step), ready)

@@ -493,7 +493,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true, suspended: false },
+        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true, suspended: false, ports: false },
         "one loss; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -503,7 +503,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         2,
         "2",
-        TwoRails { messages: 2, losses: 1, cut: false, restored: false, patient: true, suspended: true },
+        TwoRails { messages: 2, losses: 1, cut: false, restored: false, patient: true, suspended: true, ports: false },
         "one loss, and the receiver is suspended once; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -513,7 +513,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true, suspended: false },
+        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true, suspended: false, ports: false },
         "one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -523,7 +523,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false },
+        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false, ports: false },
         "one loss and one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -533,8 +533,18 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         1,
         "2",
-        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false, suspended: false },
+        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false, suspended: false, ports: false },
         "one cut that ends; timers expire at any time"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-ports",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false, ports: true },
+        "messages prefer the rails in turn, one loss and one cut; timers are longer than a round trip"
     ),
     lifecycle!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
     lifecycle!(
@@ -1021,6 +1031,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("late_answer_ignored", "rails-loss"),
     ("cross_rail_loss", "rails-loss"),
     ("arrived_sent_again", "rails-cut-loss"),
+    ("preferred_rail_ignored", "rails-ports"),
     ("reset_ignored", "life-suspect"),
     ("bye_early", "life-leave"),
     ("gap_forgiven", "life-suspect"),

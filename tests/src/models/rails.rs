@@ -11,7 +11,7 @@ use unisono_core::ids::{Psn, Rail};
 use unisono_core::path::{Path, PathParameters};
 use unisono_core::time::Time;
 use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::rails::{RailState, Rails};
+use unisono_core::window::rails::{ALL_RAILS, RailMask, RailState, Rails};
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
 use unisono_core::window::segment_ring::SegmentRef;
@@ -71,6 +71,8 @@ pub struct TwoRails<const W: usize, const N: usize> {
     pub patient: bool,
     /// The receiver may be suspended once, when nothing is in flight towards it.
     pub suspended: bool,
+    /// Messages prefer the rails in turn.
+    pub ports: bool,
 }
 
 /// A datagram.
@@ -190,7 +192,7 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         let (mut path, mut rails) = (PATH, state.rails);
         let rails = Rails::new(&mut path, &mut rails);
         let has_token = !state.lanes[0].iter().any(Lane::is_full);
-        if state.sent < self.messages && state.sender.has_room(&rails) && has_token {
+        if state.sent < self.messages && state.sender.has_room(&rails, self.preferred(state.sent)) && has_token {
             actions.push(Action::Send);
         }
         if state.sender.has_lost() && has_token {
@@ -248,7 +250,12 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
             Action::Send => {
                 let reference = SegmentRef { operation: u32::from(next.sent), part: 0 };
                 let posting = Posting { queue: DeviceQueue::Polled, ticket: Ticket(0) };
-                let segment = next.with_rails(|sender, rails| sender.push(false, reference, posting, rails))?;
+                let among = self.preferred(next.sent);
+                let segment = next.with_rails(|sender, rails| sender.push(false, reference, posting, rails, among))?;
+                let lives = |rail: usize| !next.rails[rail].is_dead() && among & 1 << rail != 0;
+                if among & 1 << segment.rail.0 == 0 && (0..RAILS).any(lives) {
+                    next.broken = Some("a segment leaves over another rail although the preferred one lives");
+                }
                 next.sent += 1;
                 next.post(segment);
             }
@@ -299,7 +306,7 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         if self.patient && (is_dead(0) || is_dead(1)) {
             next.broken = Some("a rail is dead that is not cut");
         }
-        next.settle(self.messages);
+        next.settle(self.messages, self.preferred(next.sent));
         next.renumber();
         Some(next)
     }
@@ -310,6 +317,13 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
 
     fn finished(&self, state: &Self::State) -> bool {
         state.released == self.messages
+    }
+}
+
+impl<const W: usize, const N: usize> TwoRails<W, N> {
+    /// The rails that a message prefers.
+    const fn preferred(&self, message: u8) -> RailMask {
+        if self.ports { 1 << (message % RAILS as u8) } else { ALL_RAILS }
     }
 }
 
@@ -359,7 +373,7 @@ impl<const W: usize, const N: usize> State<W, N> {
     }
 
     /// Released segments leave; if more is queued, the timer asks for credit.
-    fn settle(&mut self, messages: u8) {
+    fn settle(&mut self, messages: u8, among: RailMask) {
         while let Some(reference) = self.sender.release() {
             if reference.operation as u8 != self.released || !self.has_arrived(self.released) {
                 self.broken = Some("a segment is released out of order, or has not arrived");
@@ -367,7 +381,7 @@ impl<const W: usize, const N: usize> State<W, N> {
             self.released += 1;
         }
         if self.sent < messages {
-            self.with_rails(|sender, rails| sender.handle_queued(false, rails));
+            self.with_rails(|sender, rails| sender.handle_queued(false, rails, among));
         }
     }
 

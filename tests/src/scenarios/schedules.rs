@@ -118,6 +118,17 @@ pub fn run(works: &[Workload], outstanding: usize, faults: Faults, seed: u64) ->
 /// As [`run`], over a network that has no nodes yet: rank n becomes node n. Steps of up to `eager` bytes that fit in a
 /// datagram are sent at once, others are announced.
 pub fn run_over(network: &Network, works: &[Workload], outstanding: usize, eager: u32) -> Outcome {
+    run_with(network, works, outstanding, eager, |_| {})
+}
+
+/// As [`run_over`]; `after` is called with the time of each step, after it.
+pub fn run_with(
+    network: &Network,
+    works: &[Workload],
+    outstanding: usize,
+    eager: u32,
+    mut after: impl FnMut(u64),
+) -> Outcome {
     let Some(size) = works.first().map(|work| work.call.size as usize) else { return Outcome::default() };
     let mut members = rank::job(network, size, outstanding, eager);
     let mut progress = Progress {
@@ -136,6 +147,7 @@ pub fn run_over(network: &Network, works: &[Workload], outstanding: usize, eager
         for seen in members[rank].drive(step.lane, works) {
             progress.record(rank, &seen);
         }
+        after(step.at);
     }
     let counts = network.counts();
     let mut outcome = Outcome {

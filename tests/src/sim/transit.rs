@@ -362,6 +362,7 @@ impl Fabric {
             what,
             from: NodeId(frame.from),
             to: NodeId(frame.to),
+            rail: frame.rail,
             cause: frame.cause,
             head: &frame.bytes[..frame.bytes.len().min(HEADER_ROOM)],
             bytes: frame.bytes.len() as u32,

@@ -3,6 +3,7 @@
 use unisono_core::device::DeviceEvent;
 use unisono_core::endpoint::Event;
 use unisono_core::ids::Rail;
+use unisono_tests::scenarios::ports::{self, PortScenario};
 use unisono_tests::scenarios::rails::{RECEIVER, RailStream, SENDER};
 
 const MS: u64 = 1_000_000;
@@ -100,6 +101,30 @@ fn link_that_goes_down_is_left_at_once() {
     assert_eq!(stream.resent().1, 0);
 }
 
+#[test]
+fn a_rail_that_is_added_later_is_used() {
+    let mut stream = RailStream::new(15, &[500_000_000; 2], 64 << 10);
+    for node in [SENDER, RECEIVER] {
+        stream.network.set_rail_linked(node, Rail(1), false);
+    }
+    stream.run_until(40 * MS);
+    let share = stream.utilization(10 * MS, 40 * MS, [0]);
+    assert!(share >= 0.95, "{share} of the only rail");
+    // The sender's end comes first, and finds nobody there.
+    stream.network.set_rail_linked(SENDER, Rail(1), true);
+    stream.run_until(80 * MS);
+    let share = stream.utilization(50 * MS, 80 * MS, [0]);
+    assert!(share >= 0.95, "{share} of the only rail that both have");
+    stream.network.set_rail_linked(RECEIVER, Rail(1), true);
+    stream.nodes[0].endpoint.probe_rail(stream.network.now(), Rail(1));
+    stream.nodes[0].wake();
+    stream.run_until(120 * MS);
+    let share = stream.utilization(100 * MS, 120 * MS, [0, 1]);
+    assert!(share >= 0.95, "{share} of both");
+    assert_eq!(stream.finish(2_000 * MS), (0, 0));
+    assert_eq!(stream.resent().1, 0);
+}
+
 /// The receiver sends no data, and so has no send window that knows its rails: its link says which one carries its
 /// acknowledgements.
 #[test]
@@ -163,5 +188,36 @@ fn an_abort_leaves_over_a_rail_that_lives() {
             is_reported |= events.contains(&Event::PeerFailed(SENDER.into()));
         }
         assert!(is_reported, "{rail:?}");
+    }
+}
+
+/// Five ranks send two blocks over each of two ports.
+const TWO_PORTS: PortScenario =
+    PortScenario { ranks: 5, ports: 2, rails: 2, bits_per_s: 500_000_000, elements: 40_000, cut: None };
+
+#[test]
+fn each_port_of_a_schedule_has_a_rail() {
+    for (ranks, ports, rails, elements) in [(5, 2, 2, 40_000), (5, 2, 2, 7), (7, 3, 2, 5_000), (5, 2, 4, 5_000)] {
+        let scenario = PortScenario { ranks, ports, rails, elements, ..TWO_PORTS };
+        let outcome = ports::run(&scenario, 21);
+        assert_eq!((outcome.job.wrong, outcome.job.unfinished, outcome.misplaced), (0, 0, 0), "{scenario:?}");
+        assert!(outcome.placed >= u64::from(ranks * (ranks - 1)), "{scenario:?}: {}", outcome.placed);
+    }
+}
+
+#[test]
+fn two_ports_on_two_rails_take_half_the_time() {
+    let two = ports::run(&TWO_PORTS, 22).job.nanoseconds;
+    let one = ports::run(&PortScenario { rails: 1, ..TWO_PORTS }, 22).job.nanoseconds;
+    assert!(one as f64 / two as f64 >= 1.9, "{one} ns over one rail, {two} ns over two");
+}
+
+#[test]
+fn a_port_whose_rail_is_cut_loses_nothing() {
+    for rail in [0, 1].map(Rail) {
+        for at in [MS / 2, 2 * MS] {
+            let outcome = ports::run(&PortScenario { cut: Some((at, rail)), ..TWO_PORTS }, 23);
+            assert_eq!((outcome.job.wrong, outcome.job.unfinished, outcome.misplaced), (0, 0, 0), "{rail:?}, {at} ns");
+        }
     }
 }

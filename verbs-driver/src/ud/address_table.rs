@@ -57,6 +57,8 @@ pub enum PathError {
     NotAQueue,
     /// The peer accepts less than 256 bytes.
     TooNarrow,
+    /// The device has no such rail.
+    UnknownRail,
 }
 
 impl fmt::Display for PathError {
@@ -66,6 +68,7 @@ impl fmt::Display for PathError {
             Self::NotAnAddress => "not the GID of a port",
             Self::NotAQueue => "not a queue pair number",
             Self::TooNarrow => "the MTU is below 256 bytes",
+            Self::UnknownRail => "the device has no such rail",
         })
     }
 }
@@ -254,6 +257,16 @@ impl AddressTable {
             return Err(PathError::UnknownPeer);
         }
         self.set_record(peer, path, mtu)
+    }
+
+    /// Forgets the path to a peer.
+    pub(super) fn unset(&mut self, peer: PeerId) {
+        if self.is_peer(peer)
+            && let Some(record) = self.records.get_mut(peer.0 as usize)
+        {
+            *record = NO_PATH;
+            self.retire(peer);
+        }
     }
 
     /// Sets the path to the group of this slot, and requests its handle. Returns whether that was requested: else there

@@ -7,6 +7,8 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use unisono_core::window::rails::MAX_RAILS;
+
 /// The end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WakeReason {
@@ -37,14 +39,7 @@ impl ArrivalWaiter {
     /// Blocks until the event is raised, [`notify`](Self::notify) is called or the timeout expires; `None` waits for
     /// ever. A signal ends it like a timeout. Earlier calls of `notify` are not lost; one wait consumes them all.
     pub fn wait(&self, timeout: Option<Duration>) -> WakeReason {
-        match wait([self.channel.as_raw_fd(), self.rung.as_raw_fd()], timeout) {
-            [_, true] => {
-                take(&self.rung);
-                WakeReason::Notified
-            }
-            [true, false] => WakeReason::Arrived,
-            [false, false] => WakeReason::TimedOut,
-        }
+        wait_any(core::slice::from_ref(self), timeout)
     }
 
     /// Ends a wait, or the next one.
@@ -59,6 +54,25 @@ impl ArrivalWaiter {
         // SAFETY: two open descriptors of the bell's; from now on both are its counter.
         unsafe { libc::dup3(self.rung.as_raw_fd(), self.channel.as_raw_fd(), libc::O_CLOEXEC) };
         self.notify();
+    }
+}
+
+/// As [`ArrivalWaiter::wait`], for the events of several rails, at most [`MAX_RAILS`].
+pub(super) fn wait_any(waiters: &[ArrivalWaiter], timeout: Option<Duration>) -> WakeReason {
+    let mut descriptors = [-1; 2 * MAX_RAILS as usize];
+    let all = waiters.iter().flat_map(|waiter| [waiter.channel.as_raw_fd(), waiter.rung.as_raw_fd()]);
+    descriptors.iter_mut().zip(all).for_each(|(place, descriptor)| *place = descriptor);
+    let ready = wait(descriptors, timeout);
+    let (pairs, _) = ready.as_chunks();
+    let mut rung = false;
+    for (waiter, [_, is_rung]) in waiters.iter().zip(pairs).filter(|(_, [_, is_rung])| *is_rung) {
+        take(&waiter.rung);
+        rung |= is_rung;
+    }
+    match rung {
+        true => WakeReason::Notified,
+        false if ready.contains(&true) => WakeReason::Arrived,
+        false => WakeReason::TimedOut,
     }
 }
 
@@ -92,16 +106,16 @@ fn take(counter: &OwnedFd) {
     unsafe { libc::read(counter.as_raw_fd(), ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
 }
 
-/// Which of two descriptors are readable, after `timeout` at most.
-pub(super) fn wait(descriptors: [RawFd; 2], timeout: Option<Duration>) -> [bool; 2] {
+/// Which of these descriptors are readable, after `timeout` at most. Negative ones never are.
+pub(super) fn wait<const N: usize>(descriptors: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
     let mut entries = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let time = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: two live entries, a live or null time, no signal mask.
-    let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), 2, time, ptr::null()) };
+    // SAFETY: as many live entries, a live or null time, no signal mask.
+    let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), N as libc::nfds_t, time, ptr::null()) };
     entries.map(|entry| ready > 0 && entry.revents != 0)
 }
 

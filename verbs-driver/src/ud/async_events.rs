@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -62,11 +63,12 @@ impl Events {
         // SAFETY: open as long as the context.
         set_nonblocking(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
         let (inbox, stop) = (Arc::<Inbox>::default(), Arc::new(arrival_waiter::counter()?));
+        let port = domain.port();
         let (filled, stopped, context) = (Arc::clone(&inbox), Arc::clone(&stop), Context(context.as_ptr()));
         let run = move || {
             let context = context;
             while let [_, false] = arrival_waiter::wait([descriptor, stopped.as_raw_fd()], None) {
-                while let Some(report) = next(&context) {
+                while let Some(report) = next(&context, port) {
                     let Some(report) = report else { continue };
                     filled.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
                     filled.any.store(true, Ordering::Release);
@@ -96,8 +98,8 @@ impl Drop for Events {
     }
 }
 
-/// The next event: `None` if there is none, `Some(None)` if it is irrelevant.
-fn next(context: &Context) -> Option<Option<Report>> {
+/// The next event: `None` if there is none, `Some(None)` if it is irrelevant, as those of other ports than `own` are.
+fn next(context: &Context, own: u8) -> Option<Option<Report>> {
     let mut event = MaybeUninit::<sys::ibv_async_event>::zeroed();
     // SAFETY: an open context whose descriptor does not block, and a place for the answer.
     if unsafe { sys::ibv_get_async_event(context.0, event.as_mut_ptr()) } != 0 {
@@ -112,6 +114,10 @@ fn next(context: &Context) -> Option<Option<Report>> {
     let element = unsafe { &raw const (*event.as_ptr()).element }.cast::<usize>();
     // SAFETY: an address or a port number, in a place that was all zeros before it was written.
     let element = unsafe { element.read() };
+    // SAFETY: within the event.
+    let port = unsafe { &raw const (*event.as_ptr()).element }.cast::<c_int>();
+    // SAFETY: the beginning of an address, or a port number, in a place that was all zeros before it was written.
+    let port = unsafe { port.read() };
     // An odd number is a mapped queue pair's, or a port's: no object of libibverbs, which counts acknowledgements.
     if element.is_multiple_of(2) {
         // SAFETY: got above. What it names lives: the code that destroys it waits for this.
@@ -123,6 +129,8 @@ fn next(context: &Context) -> Option<Option<Report>> {
         Some(Report::Overrun(element))
     } else if is_one_of(&[is::IBV_EVENT_QP_FATAL, is::IBV_EVENT_QP_REQ_ERR, is::IBV_EVENT_QP_ACCESS_ERR]) {
         Some(Report::QueueFailed(element))
+    } else if is_one_of(&[is::IBV_EVENT_PORT_ERR, is::IBV_EVENT_PORT_ACTIVE]) && port != c_int::from(own) {
+        None
     } else if is_one_of(&[is::IBV_EVENT_PORT_ERR]) {
         Some(Report::PortDown)
     } else if is_one_of(&[is::IBV_EVENT_PORT_ACTIVE]) {

@@ -234,12 +234,20 @@ impl Domain {
     /// # Errors
     /// [`OpenError`].
     pub fn open(name: Option<&str>) -> Result<Arc<Self>, OpenError> {
+        Self::open_port(name, None)
+    }
+
+    /// As [`open`](Self::open), on this port of the adapter, counted from 1.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_port(name: Option<&str>, port: Option<u8>) -> Result<Arc<Self>, OpenError> {
         with_list(|list| {
             let mut found = Err(name.map_or(OpenError::NoAdapter, |name| OpenError::NoSuchAdapter(name.to_owned())));
             for device in list {
                 let called = name_of(*device);
                 if name.is_none_or(|name| name == called) {
-                    found = Self::open_device(*device, called).map(Arc::new);
+                    found = Self::open_device(*device, called, port).map(Arc::new);
                     if found.is_ok() {
                         break;
                     }
@@ -249,7 +257,7 @@ impl Domain {
         })
     }
 
-    fn open_device(device: *mut sys::ibv_device, name: String) -> Result<Self, OpenError> {
+    fn open_device(device: *mut sys::ibv_device, name: String, port: Option<u8>) -> Result<Self, OpenError> {
         // SAFETY: an entry of a list that is not freed yet.
         let context = NonNull::new(unsafe { sys::ibv_open_device(device) });
         let context = context.ok_or_else(|| OpenError::last("ibv_open_device"))?;
@@ -259,7 +267,8 @@ impl Domain {
         let open = OpenDomain { context: Some(context), pd: None, regions, pairs, queues, receives };
         let none = Candidate { index: 0, gid: Gid::NONE, encapsulation: Encapsulation::Infiniband, interface: 0 };
         let mut domain = Self { name, port: 0, candidate: none, mtu: 0, ethernet: false, open: Mutex::new(open) };
-        let port = (1..=ports(context)).find_map(|port| Some((port, active(context, port)?)));
+        let wanted = |tried: &u8| port.is_none_or(|port| port == *tried);
+        let port = (1..=ports(context)).filter(wanted).find_map(|port| Some((port, active(context, port)?)));
         let (port, attributes, candidate) = port
             .and_then(|(port, attributes)| Some((port, attributes, choose(&gids(context, port))?)))
             .ok_or_else(|| OpenError::NoPort(domain.name.clone()))?;

@@ -1,5 +1,6 @@
 //! Phases of one step: a copy between buffers, or a message between two ranks.
 
+use crate::ids::Port;
 use crate::schedule::{BlockSpan, Phase, Rank, Step, StepOperation};
 
 /// A copy.
@@ -79,8 +80,8 @@ impl Phase for RootTransfer {
 
     fn step(&self, _: u32) -> Step {
         let operation = match self.side {
-            Side::Sender { to } => StepOperation::Send { to: Rank(to), port: 0, key: 0, from: self.span },
-            Side::Receiver { of } => StepOperation::Receive { of: Rank(of), port: 0, key: 0, into: self.span },
+            Side::Sender { to } => StepOperation::Send { to: Rank(to), port: Port::ONLY, key: 0, from: self.span },
+            Side::Receiver { of } => StepOperation::Receive { of: Rank(of), port: Port::ONLY, key: 0, into: self.span },
             Side::Neither => StepOperation::Copy { from: BlockSpan::SIGNAL, into: BlockSpan::SIGNAL },
         };
         Step { operation, dependencies: 0 }

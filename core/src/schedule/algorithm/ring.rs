@@ -1,5 +1,6 @@
 //! Ring algorithms, between adjacent ranks: bandwidth-optimal for long vectors.
 
+use crate::ids::Port;
 use crate::schedule::radix::{ahead, behind, quotient, remainder};
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies};
 
@@ -87,7 +88,7 @@ impl Phase for Allgather {
         let key = quotient(message, 2);
         if remainder(message, 2) == 0 {
             let into = output(key.wrapping_add(1));
-            let operation = StepOperation::Receive { of: self.ring.previous(), port: 0, key, into };
+            let operation = StepOperation::Receive { of: self.ring.previous(), port: Port::ONLY, key, into };
             return Step { operation, dependencies: 0 };
         }
         let (from, needs) = match (key, self.own) {
@@ -95,7 +96,10 @@ impl Phase for Allgather {
             (0, _) => (output(0), 0),
             _ => (output(key), dependencies::step(i, i.wrapping_sub(3))),
         };
-        Step { operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from }, dependencies: needs }
+        Step {
+            operation: StepOperation::Send { to: self.ring.next(), port: Port::ONLY, key, from },
+            dependencies: needs,
+        }
     }
 
     fn waits(&self, _: u32) -> bool {
@@ -145,7 +149,7 @@ impl Phase for Reduction {
         match remainder(i, 3) {
             0 => {
                 let into = BlockSpan::new(if self.in_place { BlockBuffer::Scratch } else { self.into }, arriving);
-                let operation = StepOperation::Receive { of: self.ring.previous(), port: 0, key, into };
+                let operation = StepOperation::Receive { of: self.ring.previous(), port: Port::ONLY, key, into };
                 Step { operation, dependencies: 0 }
             }
             1 => {
@@ -153,7 +157,7 @@ impl Phase for Reduction {
                 let from = BlockSpan::new(from, self.ring.block(key.wrapping_add(1)));
                 let needs = if key == 0 { 0 } else { dependencies::step(i, i.wrapping_sub(2)) };
                 Step {
-                    operation: StepOperation::Send { to: self.ring.next(), port: 0, key, from },
+                    operation: StepOperation::Send { to: self.ring.next(), port: Port::ONLY, key, from },
                     dependencies: needs,
                 }
             }

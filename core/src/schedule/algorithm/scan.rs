@@ -1,5 +1,6 @@
 //! Prefix reductions: by recursive doubling, or along a chain.
 
+use crate::ids::Port;
 use crate::schedule::radix::{Radix, quotient};
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies, port};
 
@@ -237,9 +238,11 @@ impl Phase for Chain {
         let operation = match local {
             Local::Do(operation) => operation,
             Local::Arrive(into) => {
-                StepOperation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: 0, key: 0, into }
+                StepOperation::Receive { of: Rank(self.0.rank.wrapping_sub(1)), port: Port::ONLY, key: 0, into }
             }
-            Local::Pass(from) => StepOperation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: 0, key: 0, from },
+            Local::Pass(from) => {
+                StepOperation::Send { to: Rank(self.0.rank.wrapping_add(1)), port: Port::ONLY, key: 0, from }
+            }
         };
         Step { operation, dependencies: needs }
     }

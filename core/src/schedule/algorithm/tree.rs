@@ -5,6 +5,7 @@
 //! than radix^j ahead: contiguous, so that gathers need no permutation and reductions keep the order. Qian & Afsahi
 //! §5.1.1 (spanning binomial tree with k ports): radix = k + 1.
 
+use crate::ids::Port;
 use crate::schedule::radix::{Radix, ahead, behind, quotient, quotient_up, remainder};
 use crate::schedule::{BlockBuffer, BlockSpan, Blocks, Fold, Phase, Rank, Step, StepOperation, dependencies, port};
 
@@ -52,7 +53,7 @@ impl Tree {
         Rank(ahead(self.rank, offset, self.size))
     }
 
-    fn port(&self, number: u32) -> u8 {
+    fn port(&self, number: u32) -> Port {
         port(remainder(number, self.radix.others()), self.ports)
     }
 

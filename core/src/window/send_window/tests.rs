@@ -5,7 +5,7 @@ use crate::device::{DeviceQueue, Posting, Ticket};
 use crate::path::PathParameters;
 use crate::time::Nanos;
 use crate::window::congestion::CongestionControl;
-use crate::window::rails::RailState;
+use crate::window::rails::{ALL_RAILS, RailState};
 use crate::wire::{Acknowledgement, Bitmap, Echo};
 
 type Window = SendWindow<Nanos, 8, 16>;
@@ -41,7 +41,8 @@ fn redundant_ack_has_the_effect_of_its_acknowledgement() {
         handle_piggybacked(&mut window, &mut path, 0, 0, 6);
         for i in 0..sent {
             let piece = SegmentRef { operation: i, part: 0 };
-            let segment = window.push(0, piece, posting(i + 1), &mut Rails::one(&mut path)).expect("six are granted");
+            let segment =
+                window.push(0, piece, posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS).expect("six are granted");
             if drains && i + 1 == sent {
                 window.return_credit(segment.psn);
             }
@@ -70,7 +71,9 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
     let push = |window: &mut Window, now| {
         let posting = posting(window.next().get() + 1);
-        window.push(now, SegmentRef::default(), posting, &mut Rails::one(&mut { PATH })).expect("four are granted");
+        window
+            .push(now, SegmentRef::default(), posting, &mut Rails::one(&mut { PATH }), ALL_RAILS)
+            .expect("four are granted");
         window.handle_completed(posting.queue, posting.ticket);
     };
     handle_piggybacked(&mut window, &mut path, 0, 0, 4);
@@ -118,7 +121,7 @@ fn acknowledgements_that_are_late_over_a_slow_rail_contradict_nothing() {
         let timeout = acknowledge(&mut window, 0, 7);
         let (mut path, mut states) = (PATH, [RailState::FREE; 2]);
         let mut rails = Rails::new(&mut path, &mut states[..count]);
-        window.push(0, SegmentRef::default(), posting(1), &mut rails).expect("four are granted");
+        window.push(0, SegmentRef::default(), posting(1), &mut rails, ALL_RAILS).expect("four are granted");
         window.handle_completed(DeviceQueue::Polled, Ticket(1));
         acknowledge(&mut window, 64, 8);
         while window.release().is_some() {}
@@ -142,7 +145,7 @@ fn late_answer_asks_again_only_for_what_a_dead_rail_carried() {
         rails.start(PATH.parameters, 0);
         window.handle_ack(0, &acknowledgement(0, 6), false, Rail(0), &mut rails);
         for i in 0..2 {
-            window.push(0, SegmentRef::default(), posting(i + 1), &mut rails).expect("six are granted");
+            window.push(0, SegmentRef::default(), posting(i + 1), &mut rails, ALL_RAILS).expect("six are granted");
         }
         window.handle_completed(DeviceQueue::Polled, Ticket(2));
         if dies {
@@ -174,7 +177,9 @@ fn a_late_acknowledgement_that_shows_a_loss_halves_the_congestion_window() {
         handle_piggybacked(&mut window, &mut path, 0, 0, 8);
         path.rtt.sample(50);
         for i in 0..5 {
-            window.push(64, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path)).expect("granted");
+            window
+                .push(64, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS)
+                .expect("granted");
         }
         window.handle_completed(DeviceQueue::Polled, Ticket(5));
         let mut selective = Bitmap::EMPTY;
@@ -192,7 +197,9 @@ fn no_burst_leaves_before_a_lost_segment() {
     let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
     handle_piggybacked(&mut window, &mut path, 0, 0, 6);
     for i in 0..2 {
-        window.push(0, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path)).expect("six are granted");
+        window
+            .push(0, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS)
+            .expect("six are granted");
     }
     window.handle_completed(DeviceQueue::Polled, Ticket(2));
     assert_eq!(window.burst_room(&path), 4);

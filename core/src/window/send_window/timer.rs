@@ -4,12 +4,13 @@ use super::{Probe, SendWindow};
 use crate::ids::Rail;
 use crate::path::Path;
 use crate::time::Time;
-use crate::window::rails::Rails;
+use crate::window::rails::{RailMask, Rails};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Operations are queued: if the window does not admit them, the timer runs to probe for credit.
-    pub fn handle_queued(&mut self, now: T::Instant, rails: &Rails<'_, T>) {
-        if !self.has_room(rails) && !mutant!("zero_credit_silent") {
+    /// Operations are queued, of which the first prefers the rails of `among`: if the window does not admit it, the timer
+    /// runs to probe for credit.
+    pub fn handle_queued(&mut self, now: T::Instant, rails: &Rails<'_, T>, among: RailMask) {
+        if !self.has_room(rails, among) && !mutant!("zero_credit_silent") {
             self.arm_if_idle(now, rails);
         }
     }

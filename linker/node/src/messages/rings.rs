@@ -1,6 +1,6 @@
 //! The rings of the node as a transport: entries with headers and payloads, and fragments for granted memory.
 
-use unisono_core::ids::{PeerId, PlacementId, RemoteKey};
+use unisono_core::ids::{PeerId, PlacementId, Port, RemoteKey};
 use unisono_core::span::{RegionRange, Span};
 use unisono_core::transport::{Fetch, Grant, Progress, Token, Transport, TransportError, TxPayload};
 use unisono_shmem::am_header::{self, EAGER_WITH_HEADER, FRAGMENT, FRAGMENT_BYTES, HEADER, MessageLocation};
@@ -144,7 +144,13 @@ impl Transport for RingTransport<'_, '_, '_> {
         self.rings.channel(to.0).map_or(0, Channel::eager_limit)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+    fn send(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        payload: Option<TxPayload>,
+        _: Port,
+    ) -> Result<Progress, TransportError> {
         let channel = self.rings.live(to)?;
         let put = match payload {
             None => channel.outward.put([HEADER, am_header::checksum(head)], head),
@@ -181,7 +187,14 @@ impl Transport for RingTransport<'_, '_, '_> {
         }
     }
 
-    fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError> {
+    fn place(
+        &mut self,
+        to: PeerId,
+        grant: Grant,
+        from: RegionRange,
+        token: Token,
+        _: Port,
+    ) -> Result<Progress, TransportError> {
         let place = self.rings.outgoing.iter_mut().find(|outgoing| outgoing.is_none()).ok_or(TransportError::Full)?;
         *place = Some(Fragments { peer: to, number: grant.placement.0, bytes: from, moved: 0, token });
         Ok(Progress::Pending)

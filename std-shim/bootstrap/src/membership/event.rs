@@ -5,7 +5,7 @@ use crate::{
     rank::Rank,
     stream::ConnectionError,
 };
-use core::time::Duration;
+use core::{net::SocketAddr, time::Duration};
 
 /// An event about another process, or about the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +55,17 @@ pub enum MembershipEvent {
         rank: Rank,
         /// For how long it has made progress without a pause, until it answered.
         duration: Duration,
+    },
+    /// A rank has opened a further rail. The table already holds it.
+    Rail {
+        /// The rank.
+        rank: Rank,
+        /// Its incarnation.
+        incarnation: Incarnation,
+        /// The rail, from 1.
+        rail: u8,
+        /// The addresses of its polled and its interrupt queue there.
+        lanes: [SocketAddr; 2],
     },
     /// The connection to the rendezvous server is lost: there will be no further event, and a process that a launcher
     /// started should exit.

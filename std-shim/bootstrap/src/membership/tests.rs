@@ -57,6 +57,7 @@ fn offer(rank: u32) -> LocalRecord {
         incarnation: Incarnation(incarnation),
         addresses: [lane(1000 + rank as u16), lane(2000)],
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: 1472,
         digests: Digests { tuning: 5, transport: 6 },
@@ -197,6 +198,22 @@ fn failures_new_incarnations_and_answers_arrive() {
     assert_eq!(notice(&mut zero), MembershipEvent::Disconnected(ConnectionError::Closed));
     assert_eq!(zero.poll(), None);
     assert_eq!(zero.fence(WAIT), Err(AwaitError::Connection(ConnectionError::Closed)));
+}
+
+#[test]
+fn a_further_rail_reaches_all_ranks_and_those_that_join_later() {
+    let (server, _reports) = serve(hosting(2, OnDeath::Tell));
+    let mut members = join_all(server.local(), 2);
+    let lanes = [SocketAddr::from(([10, 0, 0, 1], 5)), SocketAddr::from(([10, 0, 0, 1], 6))];
+    members[1].add_rail(lanes);
+    let incarnation = members[0].table()[1].incarnation;
+    for member in &mut members {
+        assert_eq!(notice(member), MembershipEvent::Rail { rank: Rank(1), incarnation, rail: 1, lanes });
+        assert_eq!(member.table()[1].further_rails, [lanes]);
+    }
+    server.report_end(Rank(0), Ending::Signalled(9));
+    let again = Membership::join(&options(rendezvous(server.local()), 0, 2), offer(0)).expect("a new life");
+    assert_eq!(again.table()[1].further_rails, [lanes]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn offer(incarnation: u32) -> LocalRecord {
         incarnation: Incarnation(incarnation),
         addresses: [lane(7), lane(8)],
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: 1472,
         digests: Digests { tuning: 5, transport: 6 },
@@ -102,6 +103,26 @@ fn a_rank_that_does_not_exist_or_is_taken_is_refused() {
     assert_eq!(effects(&mut roll), [Effect::Send(12, ServerMessage::Refused(Refusal::RankTaken)), Effect::Close(12)]);
     roll.handle_connection_lost(12, Rank(0));
     assert_eq!(effects(&mut roll), [], "a refused process is not a member");
+}
+
+#[test]
+fn a_further_rail_is_announced_and_stays_in_the_table() {
+    let mut roll = pair(OnDeath::Tell, true);
+    let seen = IpAddr::from([10, 0, 0, 9]);
+    let lanes = |host: [u8; 4]| [SocketAddr::from((host, 7)), SocketAddr::from((host, 8))];
+    let incarnation = roll.records(1, 1)[0].incarnation;
+    for rail in 1..4 {
+        roll.handle_rail(Rank(1), lanes([0; 4]), seen);
+        let message = ServerMessage::Rail { rank: Rank(1), incarnation, rail, lanes: lanes([10, 0, 0, 9]) };
+        assert_eq!(effects(&mut roll), [Effect::Broadcast(message)]);
+    }
+    roll.handle_rail(Rank(1), lanes([10, 0, 0, 9]), seen);
+    assert_eq!(effects(&mut roll), [], "there is no room for a fifth");
+    assert_eq!(roll.records(1, 1)[0].further_rails, [lanes([10, 0, 0, 9]); 3]);
+    roll.handle_ended(Rank(1), Ending::Signalled(9));
+    effects(&mut roll);
+    roll.handle_rail(Rank(1), lanes([10, 0, 0, 9]), seen);
+    assert_eq!(effects(&mut roll), [], "a rank that has ended opens none");
 }
 
 #[test]

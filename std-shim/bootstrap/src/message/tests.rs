@@ -21,6 +21,7 @@ fn entry() -> PeerRecord {
         mtu: 1472,
         addresses: lanes(),
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         digests: Digests { tuning: 1, transport: 2 },
     }
@@ -44,6 +45,7 @@ fn longest_entry() -> PeerRecord {
         mtu: most,
         addresses: [lane; 2],
         further_rails: vec![[lane; 2]; RAILS_MAX - 1],
+        rails_max: u8::MAX,
         checksums: true,
         digests,
     }
@@ -61,6 +63,7 @@ fn every_client_message() -> Vec<ClientMessage> {
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: 65507,
         digests: Digests { tuning: 3, transport: 4 },
@@ -97,6 +100,7 @@ fn every_client_message() -> Vec<ClientMessage> {
         ClientMessage::Waits(longest_report()),
         ClientMessage::QueryPolling(rank),
         ClientMessage::Polling { asker, milliseconds: u64::MAX },
+        ClientMessage::Rail(lanes()),
     ]
 }
 
@@ -143,6 +147,7 @@ fn every_server_message() -> Vec<ServerMessage> {
         ServerMessage::ConfirmWaits(7),
         ServerMessage::QueryPolling { asker },
         ServerMessage::Polling { rank, milliseconds: 8 },
+        ServerMessage::Rail { rank, incarnation: Incarnation(9), rail: 3, lanes: lanes() },
     ]
 }
 
@@ -219,6 +224,7 @@ fn long_texts_are_cut_at_a_character() {
         incarnation: Incarnation(1),
         addresses: lanes(),
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: 1,
         digests: Digests::default(),

@@ -21,6 +21,7 @@ pub(crate) fn play() -> Option<ExitCode> {
         incarnation: fresh_incarnation().expect("random"),
         addresses: [lane; 2],
         further_rails: Vec::new(),
+        rails_max: 1,
         checksums: true,
         mtu: 1472,
         digests: Digests::default(),

@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
-use unisono_core::ids::{PeerId, Rank as Member, StepId};
+use unisono_core::ids::{PeerId, Port, Rank as Member, StepId};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::message::collective_transport::header::EAGER_HEADER;
-use unisono_core::messenger::{Class, Event, ReceiveFailure, SendFailure, StepError};
+use unisono_core::messenger::{Class, Event, ReceiveFailure, SendFailure, StepError, StepMessage};
 use unisono_core::schedule::{BlockSpan, StepOperation};
 use unisono_core::span::Span;
 use unisono_core::wire::MESSAGE_HEADER_ROOM;
@@ -50,9 +50,9 @@ impl Process {
     /// Starts a message of a schedule.
     pub(super) fn start_step(&mut self, now: u64, collective: u32, step: StepId, operation: StepOperation) {
         let transfer = match operation {
-            StepOperation::Send { to, key, from, .. } => self.transfer(collective, step, to, key, from),
-            StepOperation::Receive { of, key, into, .. } => {
-                let transfer = self.transfer(collective, step, of, key, into);
+            StepOperation::Send { to, port, key, from } => self.transfer(collective, step, to, (key, port), from),
+            StepOperation::Receive { of, port, key, into } => {
+                let transfer = self.transfer(collective, step, of, (key, port), into);
                 transfer.map(|transfer| Transfer { is_receive: true, ..transfer })
             }
             StepOperation::Group(operation) => return self.start_group_step(collective, step, operation),
@@ -87,7 +87,14 @@ impl Process {
     }
 
     /// The transfer of a schedule step; `None` if its collective has ended.
-    fn transfer(&self, collective: u32, step: StepId, peer: Member, key: u32, span: BlockSpan) -> Option<Transfer> {
+    fn transfer(
+        &self,
+        collective: u32,
+        step: StepId,
+        peer: Member,
+        (key, port): (u32, Port),
+        span: BlockSpan,
+    ) -> Option<Transfer> {
         let running = self.collectives.active.get(collective as usize)?.as_ref()?;
         if running.ended.is_some() {
             return None;
@@ -101,6 +108,7 @@ impl Process {
             step,
             peer: peer.into(),
             key,
+            port,
             span,
             // A schedule is segmented so that no message is longer.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -113,7 +121,7 @@ impl Process {
 
     /// Hands a transfer to the messenger, which will report its end.
     fn start_transfer(&mut self, message: u32, transfer: &Transfer) -> Result<(), StartError> {
-        let Transfer { peer, key, is_receive, .. } = *transfer;
+        let Transfer { peer, key, port, is_receive, .. } = *transfer;
         let place = self.collectives.transfer_span(message, self.transport.regions.get_mut());
         let place = place.ok_or(StartError::NoMemory)?;
         if is_receive {
@@ -124,7 +132,8 @@ impl Process {
         }
         // Nothing has no address.
         let at = if self.transport.is_shm_peer(peer) && place.bytes > 0 { self.transport.location(place) } else { 0 };
-        Ok(self.messenger.send_step(&mut self.transport, peer, key, place, at, message)?)
+        let message = StepMessage { to: peer, key, payload: place, at, port, user: message };
+        Ok(self.messenger.send_step(&mut self.transport, &message)?)
     }
 
     /// Copies the parts of a message to contiguous memory.

@@ -1,6 +1,7 @@
 //! The datagram device of a process, with the batch of sends that it flushes together, and counters.
 
 use unisono_core::counters::Counters;
+use unisono_core::ids::Rail;
 
 use crate::world::datagram_transport::DatagramTransport;
 use crate::world::rails::RailMonitor;
@@ -11,6 +12,8 @@ pub(in crate::world) struct Datagrams {
     pub(in crate::world) counters: Counters,
     pub(super) batch: SendBatch,
     pub(super) rails: RailMonitor,
+    /// Whether the user says that links corrupt nothing.
+    pub(super) trusts_links: bool,
 }
 
 /// Sends that wait to be flushed together.
@@ -23,7 +26,9 @@ pub(super) struct SendBatch {
 }
 
 impl Datagrams {
-    pub(super) fn new(device: DatagramTransport) -> Self {
-        Self { device, counters: Counters::default(), batch: SendBatch::default(), rails: RailMonitor::default() }
+    pub(super) fn new(device: DatagramTransport, trusts_links: bool) -> Self {
+        let mut rails = RailMonitor::default();
+        (0..device.open_rails()).for_each(|rail| rails.open(Rail(rail)));
+        Self { device, counters: Counters::default(), batch: SendBatch::default(), rails, trusts_links }
     }
 }

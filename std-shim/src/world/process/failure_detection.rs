@@ -2,7 +2,7 @@
 //! finished.
 
 use unisono_core::endpoint::peer::PeerState;
-use unisono_core::ids::PeerId;
+use unisono_core::ids::{PeerId, Rail};
 use unisono_core::message::Pattern;
 use unisono_core::messenger::SendFailure;
 
@@ -171,6 +171,7 @@ impl Process {
             MembershipEvent::ConfirmWaits(round) => self.confirm_waits(now, round),
             MembershipEvent::PollingQuery { asker } => self.answer_polling(now, asker),
             MembershipEvent::Polling { rank, duration } => self.handle_polling(now, rank, duration),
+            MembershipEvent::Rail { rank, rail, lanes, .. } => self.handle_peer_rail(now, rank, Rail(rail), lanes),
             MembershipEvent::Disconnected(error) => tracing::debug!(%error, "rendezvous server lost"),
         }
         self.handle_events(now);

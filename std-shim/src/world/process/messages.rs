@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use unisono_core::device::Memory as _;
 use unisono_core::endpoint::peer::PeerState;
-use unisono_core::ids::{MessageId, PeerId};
+use unisono_core::ids::{MessageId, PeerId, Port};
 use unisono_core::message::point_to_point::{HeaderCredit, MessageHeader, Mode};
 use unisono_core::message::{Context, Pattern, Tag as MessageTag};
 use unisono_core::messenger::{self, Class, Message, ReceiveHandle};
@@ -360,14 +360,14 @@ impl Process {
                     // SAFETY: the caller says that these bytes are valid; there is room for them, in another object.
                     unsafe { start.copy_to_nonoverlapping(NonNull::from(behind).cast(), bytes) };
                     let whole = whole.get(..length).unwrap_or_default();
-                    self.transport.post(peer, whole, None, OperationOwner::Nothing)
+                    self.transport.post(peer, whole, None, OperationOwner::Nothing, Port::ONLY)
                 } else if let Some((buffer, span)) = self.transport.bounce_buffers.allocate_short(bytes) {
                     if let Some(address) = self.transport.regions.get_mut().address(span) {
                         // SAFETY: the buffer is free: nobody else uses its bytes, and the caller's bytes are another
                         // object.
                         unsafe { address.write_from(0, start, bytes) };
                     }
-                    self.transport.post(peer, head.as_ref(), Some(span), OperationOwner::Bounce(buffer))
+                    self.transport.post(peer, head.as_ref(), Some(span), OperationOwner::Bounce(buffer), Port::ONLY)
                 } else {
                     // SAFETY: the caller promises that the bytes stay valid and unchanged until the request has ended
                     // and its region is revoked.
@@ -380,7 +380,7 @@ impl Process {
                         return Err(SendFailure::Failed(Failure::ResourceExhausted));
                     };
                     let (span, owner) = (payload.span(0, bytes), OperationOwner::Send(token));
-                    self.transport.post(peer, head.as_ref(), Some(span), owner)
+                    self.transport.post(peer, head.as_ref(), Some(span), owner, Port::ONLY)
                 };
                 // There is room, as the route says: it failed if the peer is gone, which is about to be reported.
                 debug_assert!(posted != Err(TransportError::Full), "there is room");

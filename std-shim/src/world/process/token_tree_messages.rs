@@ -6,7 +6,7 @@ use unisono_core::collective::token_tree::header::{TREE_HEADER, TreeShape};
 use unisono_core::collective::token_tree::{Body, Combination, EnterError, Epoch, Operand, Request};
 use unisono_core::collective::{CollectiveMachine as _, FailureCause};
 use unisono_core::device::Memory as _;
-use unisono_core::ids::{PeerId, Rank as Member};
+use unisono_core::ids::{PeerId, Port, Rank as Member};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::span::Span as Bytes;
 use unisono_core::transport::TransportError;
@@ -316,7 +316,7 @@ impl Process {
             }
             (head, payload, owner) = (front, Some(span), OperationOwner::Bounce(buffer));
         }
-        match self.transport.post(to, head, payload, owner) {
+        match self.transport.post(to, head, payload, owner, Port::ONLY) {
             Ok(()) => Posted::Gone,
             Err(error) => {
                 self.transport.end_operation(owner, None);

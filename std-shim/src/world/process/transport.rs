@@ -17,7 +17,7 @@ use unisono_core::device::Memory as _;
 use unisono_core::endpoint::Event;
 use unisono_core::endpoint::operation::OperationError;
 use unisono_core::endpoint::peer::PeerState;
-use unisono_core::ids::{OperationId, PeerId, PlacementId, RemoteKey};
+use unisono_core::ids::{OperationId, PeerId, PlacementId, Port, RemoteKey};
 use unisono_core::messenger::SendFailure;
 use unisono_core::rma::Owner;
 use unisono_core::span::{RegionRange, Span};
@@ -194,8 +194,10 @@ impl ProcessTransport {
         head: &[u8],
         payload: Option<Span>,
         owner: OperationOwner,
+        port: Port,
     ) -> Result<(), TransportError> {
         let operation = self.endpoint.send(self.now, to, head, payload)?;
+        self.endpoint.use_port(operation, port);
         self.record_operation(operation, owner);
         self.has_posted = true;
         Ok(())
@@ -222,10 +224,16 @@ impl ProcessTransport {
     }
 
     /// Sends a payload to a remote rank: a short one within the endpoint's record, an urgent one from a bounce buffer.
-    fn send_remote(&mut self, to: PeerId, head: &[u8], payload: TxPayload) -> Result<Progress, TransportError> {
+    fn send_remote(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        payload: TxPayload,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         let TxPayload { span, token, is_urgent } = payload;
         let Some(from) = self.regions.get_mut().address(span).filter(|_| is_urgent) else {
-            return self.post(to, head, Some(span), OperationOwner::Send(token)).map(|()| Progress::Pending);
+            return self.post(to, head, Some(span), OperationOwner::Send(token), port).map(|()| Progress::Pending);
         };
         let mut whole = [0; MESSAGE_HEADER_ROOM];
         if let Some((front, rest)) = whole.split_at_mut_checked(head.len())
@@ -235,16 +243,16 @@ impl ProcessTransport {
             // SAFETY: the region lives, and its owner lets nobody write there before the send has ended.
             unsafe { from.read(rest) };
             let whole = whole.get(..head.len() + from.bytes()).unwrap_or_default();
-            return self.post(to, whole, None, OperationOwner::Nothing).map(|()| Progress::Complete);
+            return self.post(to, whole, None, OperationOwner::Nothing, port).map(|()| Progress::Complete);
         }
         let Some((buffer, copy)) = self.bounce_buffers.allocate(from.bytes()) else {
-            return self.post(to, head, Some(span), OperationOwner::Send(token)).map(|()| Progress::Pending);
+            return self.post(to, head, Some(span), OperationOwner::Send(token), port).map(|()| Progress::Pending);
         };
         if let Some(into) = self.regions.get_mut().address(copy) {
             // SAFETY: both regions live; the buffer is free, so that nobody else uses it.
             unsafe { into.copy_from(from) };
         }
-        let posted = self.post(to, head, Some(copy), OperationOwner::Bounce(buffer));
+        let posted = self.post(to, head, Some(copy), OperationOwner::Bounce(buffer), port);
         posted.inspect_err(|_| self.bounce_buffers.release(buffer)).map(|()| Progress::Complete)
     }
 
@@ -349,7 +357,13 @@ impl Transport for ProcessTransport {
         self.eager_limits.get(to.0 as usize).copied().unwrap_or(0)
     }
 
-    fn send(&mut self, to: PeerId, head: &[u8], payload: Option<TxPayload>) -> Result<Progress, TransportError> {
+    fn send(
+        &mut self,
+        to: PeerId,
+        head: &[u8],
+        payload: Option<TxPayload>,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         // Nothing has no region.
         let payload = payload.filter(|payload| payload.span.bytes > 0);
         if to == self.own {
@@ -363,8 +377,8 @@ impl Transport for ProcessTransport {
             return self.send_shm(to, head, payload);
         }
         match payload {
-            Some(payload) => self.send_remote(to, head, payload),
-            None => self.post(to, head, None, OperationOwner::Nothing).map(|()| Progress::Complete),
+            Some(payload) => self.send_remote(to, head, payload, port),
+            None => self.post(to, head, None, OperationOwner::Nothing, port).map(|()| Progress::Complete),
         }
     }
 
@@ -393,7 +407,14 @@ impl Transport for ProcessTransport {
         }
     }
 
-    fn place(&mut self, to: PeerId, grant: Grant, from: RegionRange, token: Token) -> Result<Progress, TransportError> {
+    fn place(
+        &mut self,
+        to: PeerId,
+        grant: Grant,
+        from: RegionRange,
+        token: Token,
+        port: Port,
+    ) -> Result<Progress, TransportError> {
         if to == self.own {
             if let Some((into, delivered)) = self.placements.close(to, grant.placement) {
                 // SAFETY: both are borrowed, or a copy; a sender that breaks the rules may name any bytes: they may
@@ -409,6 +430,7 @@ impl Transport for ProcessTransport {
             return Ok(Progress::Pending);
         }
         let operation = self.endpoint.place(self.now, to, grant.placement, grant.key, from.span(0, usize::MAX))?;
+        self.endpoint.use_port(operation, port);
         self.record_operation(operation, OperationOwner::Send(token));
         Ok(Progress::Pending)
     }

@@ -11,7 +11,7 @@ fn pair(locals: &[&str], options: &Options) -> [Udp; 2] {
     let local = locals.next().unwrap();
     let options = Options { local, further_rails: locals.collect(), ..options.clone() };
     let mut devices = [(); 2].map(|()| Udp::bind(&options).unwrap());
-    let rails = devices[0].limits().rails;
+    let rails = devices[0].open_rails();
     let path = |device: &Udp, rail| device.local_on(Rail(rail)).unwrap();
     let paths: Vec<Vec<_>> = devices.iter().map(|device| (0..rails).map(|rail| path(device, rail)).collect()).collect();
     for device in &mut devices {
@@ -168,4 +168,46 @@ fn rails_that_cannot_be_opened_are_refused() {
     assert!(matches!(bind(&["127.0.0.1"; 4]), Err(BindError::Rails(5))));
     let Err(error) = bind(&["240.0.0.1"]) else { panic!("an address of another host") };
     assert!(error.to_string().contains("240.0.0.1"), "{error}");
+}
+
+#[test]
+fn a_rail_that_opens_later_carries_datagrams_and_wakes_waiters() {
+    for first in ["127.0.0.1", "::1"] {
+        let [mut from, mut to] = pair(&[first], &Options { rails_max: 2, ..options(first) });
+        assert_eq!((from.limits().rails, from.open_rails()), (2, 1));
+        assert_eq!((from.poll_event(), from.poll_event()), (Some(DeviceEvent::Down(Rail(1))), None));
+        // Nothing leaves over another rail in its place.
+        post(&mut from, 1, 0);
+        post(&mut from, 0, 1);
+        from.flush(POLLED);
+        assert_eq!(receive(&mut to, 1), [(0, 1)]);
+        let waiter = to.arrival_waiter(POLLED);
+        assert!(from.local_on(Rail(1)).is_err());
+        for device in [&mut from, &mut to] {
+            assert_eq!(device.open_rail("127.0.0.2".parse().unwrap()).unwrap(), Rail(1));
+            assert!(matches!(device.open_rail("127.0.0.2".parse().unwrap()), Err(BindError::Rails(3))));
+        }
+        assert_eq!((from.poll_event(), from.poll_event()), (Some(DeviceEvent::Up(Rail(1))), None));
+        let paths = [&from, &to].map(|device| device.local_on(Rail(1)).unwrap());
+        for device in [&mut from, &mut to] {
+            for (peer, path) in (0..).map(PeerId).zip(paths) {
+                device.set_rail_path(peer, Rail(1), path, MTU_MAX).unwrap();
+            }
+        }
+        while to.receive(POLLED).is_some() {}
+        assert_eq!(to.arm(POLLED), Armed::Armed);
+        post(&mut from, 1, 2);
+        from.flush(POLLED);
+        assert_eq!(waiter.wait(Some(Duration::from_secs(10))), WakeReason::Arrived);
+        assert_eq!(receive(&mut to, 1), [(1, 2)]);
+        assert_eq!((from.counters().rails[1].sent.get(), to.counters().rails[1].received.get()), (1, 1));
+    }
+}
+
+#[test]
+fn a_rail_on_a_narrower_link_is_refused() {
+    let mut device = Udp::bind(&Options { rails_max: 2, mtu: Some(MTU_MAX), ..options("127.0.0.1") }).unwrap();
+    let refused = device.open_rail("::1".parse().unwrap());
+    assert!(matches!(refused, Err(BindError::Narrow { mtu: MTU_MAX, .. })), "{refused:?}");
+    assert_eq!(device.open_rails(), 1);
 }

@@ -5,14 +5,14 @@ use alloc::collections::BTreeMap;
 use unisono_core::counters::Counters;
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
 use unisono_core::endpoint::{Endpoint, Verdict};
-use unisono_core::ids::{Incarnation, PeerId, RemoteKey};
+use unisono_core::ids::{Incarnation, PeerId, Port, RemoteKey};
 use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, StepKey};
 use unisono_core::message::matching::{self, PostedReceive, RecordData, Unexpected};
 use unisono_core::message::point_to_point::{self, MessageBody, MessagePeer, Mode, ReceiveBody, SendRecord};
 use unisono_core::message::{Context, Pattern, Tag};
 use unisono_core::messenger::{
     Config, Event, Message, Messenger, MessengerHandler, MessengerStorage, Pools, QueuedMessage, ReceiveOp, SendOp,
-    Stores,
+    StepMessage, Stores,
 };
 use unisono_core::span::{Region, RegionRange, Span};
 use unisono_core::transport::{EndpointHost, EndpointTransport, Fetch, Token, TokenTable};
@@ -253,7 +253,10 @@ impl Side {
         let key = StepKey { context: 1, sequence: 1, step: 1 };
         let at = u64::from(buffer.region.index());
         let posted = self.with_transport(|messenger, transport| match (sends, is_step) {
-            (true, true) => messenger.send_step(transport, peer, key, buffer.span(0, bytes), at, user).is_ok(),
+            (true, true) => {
+                let (payload, port) = (buffer.span(0, bytes), Port::ONLY);
+                messenger.send_step(transport, &StepMessage { to: peer, key, payload, at, port, user }).is_ok()
+            }
             (false, true) => messenger.receive_step(transport, peer, key, buffer.span(0, bytes), user).is_ok(),
             (true, false) => {
                 let (context, tag, mode) = (Context(0), Tag(1), Mode::Standard);

@@ -13,7 +13,7 @@ use unisono_core::message::collective_transport::{self, CollectivePeer, Entry, S
 use unisono_core::message::matching::{PostedReceive, Unexpected};
 use unisono_core::message::point_to_point;
 use unisono_core::messenger::{
-    Config, Event, Messenger, MessengerHandler, Pools, QueuedMessage, ReceiveOp, SendOp, StepError, Stores,
+    Config, Event, Messenger, MessengerHandler, Pools, QueuedMessage, ReceiveOp, SendOp, StepError, StepMessage, Stores,
 };
 use unisono_core::progress::make_progress;
 use unisono_core::schedule::StepOperation;
@@ -183,19 +183,20 @@ fn messenger(limits: &[u32], outstanding: usize, eager: u32, steps: Region) -> M
 
 impl SimRank {
     fn new(network: &Network, id: NodeId, size: usize, outstanding: usize, eager: u32) -> Self {
-        let config = endpoint::Config::new(id.into(), incarnation(id), &network.device(id).limits());
+        let limits = network.device(id).limits();
+        let config = endpoint::Config::new(id.into(), incarnation(id), &limits);
         let mut memory = network.memory(id);
         let slots = memory.make(usize::from(CREDIT) * (size - 1) * eager as usize);
         let room = |peer: u32| network.path_mtu(id, NodeId(peer)).saturating_sub((HEADER + EAGER_HEADER) as u32);
-        let limits: Vec<u32> = (0..size as u32).map(|peer| room(peer).min(eager)).collect();
-        let sizes = EndpointSizes::of_job(size);
+        let longest: Vec<u32> = (0..size as u32).map(|peer| room(peer).min(eager)).collect();
+        let sizes = EndpointSizes::of_job(size).with_rails(limits.rails);
         let tokens = [sizes.operations, sizes.placements].map(|records| vec![Token::NOBODY; records].into());
         let [operations, placements] = tokens;
         Self {
             id,
             network: network.clone(),
             endpoint: Endpoint::new(network.now(), config, sizes.pools()),
-            messenger: messenger(&limits, outstanding, eager, slots),
+            messenger: messenger(&longest, outstanding, eager, slots),
             tokens: TokenTable::new(operations, placements),
             host: Host { memory, rank: id.0, keys: 0 },
             running: (0..outstanding).map(|_| None).collect(),
@@ -337,10 +338,10 @@ impl SimRank {
         let running = self.running[place].as_mut().expect("it was just polled");
         let CollectiveId { context, sequence } = running.executor.id();
         let key = |step| StepKey { context, sequence, step };
-        let (peer, key, payload, is_send) = match operation {
-            StepOperation::Send { to, key: step, from, .. } => (to, key(step), running.gather(from), true),
+        let (peer, key, payload, port) = match operation {
+            StepOperation::Send { to, key: step, from, port } => (to, key(step), running.gather(from), Some(port)),
             StepOperation::Receive { of, key: step, into, .. } => {
-                (of, key(step), vec![0; running.length(into) as usize], false)
+                (of, key(step), vec![0; running.length(into) as usize], None)
             }
             StepOperation::Copy { from, into } => {
                 running.combine(from, into, None);
@@ -357,9 +358,12 @@ impl SimRank {
         let (peer, region) = (PeerId(peer.0), self.host.memory.make(payload.len()));
         self.host.memory.write(region, 0, &payload).expect("a region of that size");
         let span = Span { region, offset: 0, bytes: payload.len() as u32 };
-        let posted = self.with_transport(|messenger, transport| match is_send {
-            true => messenger.send_step(transport, peer, key, span, 0, user.0),
-            false => messenger.receive_step(transport, peer, key, span, user.0),
+        let posted = self.with_transport(|messenger, transport| match port {
+            Some(port) => {
+                let message = StepMessage { to: peer, key, payload: span, at: 0, port, user: user.0 };
+                messenger.send_step(transport, &message)
+            }
+            None => messenger.receive_step(transport, peer, key, span, user.0),
         });
         match posted {
             Ok(()) => _ = self.buffers.insert(user, region),

@@ -16,6 +16,7 @@ fn job(size: u32) -> MembershipState {
             incarnation: Incarnation(rank),
             addresses: [SocketAddr::from(([0; 4], 7)); 2],
             further_rails: Vec::new(),
+            rails_max: 1,
             checksums: true,
             mtu: 1472,
             digests: Digests::default(),

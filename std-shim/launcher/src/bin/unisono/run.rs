@@ -7,7 +7,7 @@ use clap::Args;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread::available_parallelism};
 use unisono::environment::{
     AcksChoice, AttachThreshold, DeviceChoice, EagerPool, GroupsChoice, HostList, Integrity, JoinTimeout, KillTimeout,
-    Location, Mtu, MulticastChoice, OnDeath, Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, Settings,
+    Location, Mtu, MulticastChoice, OnDeath, Progress, QueuesChoice, RC_LIMIT_MAX, RailsChoice, RailsMax, Settings,
     SilenceTimeout, StuckTimeout, Switch, UnreachableTimeout, WatchdogTimeout,
 };
 use unisono_launcher::{
@@ -54,10 +54,15 @@ pub(crate) struct Options {
     /// UDP segmentation offload (GSO, GRO) by the kernel: on or off [default: on if the kernel supports it]
     #[arg(long, value_name = "SWITCH", help_heading = "Transport")]
     gso: Option<Switch>,
-    /// Rails of the device udp, 1 to 4: a number of sockets at one address, or an interface, address or network for each,
-    /// such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16 [default: 1]
+    /// Rails, 1 to 4. Of the device udp a number of sockets at one address, or an interface, address or network for each,
+    /// such as eth1,eth2 or 10.1.0.0/16,10.2.0.0/16; of the device verbs a number of adapters, or their names, perhaps
+    /// with ports, such as mlx5_0:1,mlx5_1:1 [default: 1]
     #[arg(long, value_name = "RAILS", help_heading = "Transport")]
     rails: Option<RailsChoice>,
+    /// Rails of the device udp that there is room for, including those that ranks add later, 1 to 4 [default: those of
+    /// --rails]
+    #[arg(long, value_name = "NUMBER", help_heading = "Transport")]
+    rails_max: Option<RailsMax>,
     /// What finds corrupted datagrams of the device udp: crc32c (a checksum in each) or link (its own checks, if any)
     /// [default: link if all ranks use the loopback, else crc32c]
     #[arg(long, value_name = "WHAT", help_heading = "Transport")]
@@ -183,7 +188,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     let Options { loss, reorder, dup, corrupt, seed, on_death, silence, watchdog, grace, assembly, tag_output, .. } =
         options;
     let Options { bare_metal, image, emulator, stuck, unreachable, multicast, check, stats, stats_file, .. } = options;
-    let Options { rails, integrity, cut, groups, multicast_acks, attach, .. } = options;
+    let Options { rails, rails_max, integrity, cut, groups, multicast_acks, attach, .. } = options;
     if settings.position.take().is_some() {
         // A rank that runs `unisono run` launches a new job.
         let Settings { transport, mut tuning, launcher: launching, .. } = settings;
@@ -229,6 +234,7 @@ fn job(options: Options, mut settings: Settings) -> Result<Job, Refusal> {
     override_setting(&mut transport.faults.corrupt, corrupt);
     override_setting(&mut transport.faults.seed, seed);
     override_setting(&mut transport.rails, rails);
+    transport.rails_max = rails_max.or(transport.rails_max);
     transport.faults.cut = cut.or(transport.faults.cut);
     transport.integrity = integrity.or(transport.integrity);
     transport.mtu = mtu.or(transport.mtu);

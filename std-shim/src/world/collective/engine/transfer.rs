@@ -1,6 +1,6 @@
 //! Transfers: the messages of active collectives, by number.
 
-use unisono_core::ids::{PeerId, StepId};
+use unisono_core::ids::{PeerId, Port, StepId};
 use unisono_core::message::collective_transport::StepKey;
 use unisono_core::schedule::BlockSpan;
 use unisono_core::span::Span as Bytes;
@@ -15,6 +15,7 @@ pub(in crate::world) struct Transfer {
     pub(in crate::world) step: StepId,
     pub(in crate::world) peer: PeerId,
     pub(in crate::world) key: StepKey,
+    pub(in crate::world) port: Port,
     pub(in crate::world) span: BlockSpan,
     pub(in crate::world) bytes: u32,
     pub(in crate::world) is_receive: bool,
