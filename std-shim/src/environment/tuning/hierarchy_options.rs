@@ -4,7 +4,11 @@ use unisono_core::collective::CollectiveSpec;
 use unisono_core::schedule::{HierarchyOptions, Leaders};
 
 use super::{Carrier, LOWER_TREES, LeaderChoice, PartsChoice, Tuning};
-use crate::environment::Subgroups;
+use crate::environment::{GroupMeans, Subgroups};
+
+/// Bytes up to which one leader, whose group uses slots, is faster than all ranks, who exchange messages:
+/// `unisono run -n 8 --nodes 2 --hierarchy host:slots -- unisono bench collective all_reduce --bytes 64K`.
+const SLOTS_BYTES_MAX: usize = 64 << 10;
 
 impl Tuning {
     /// Sets the leaders of each group.
@@ -57,6 +61,9 @@ impl Tuning {
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         let options = over.hierarchy().options(plan, LOWER_TREES, &intra, &inter);
         let leaders = match self.leaders {
+            LeaderChoice::Auto if over.innermost() == GroupMeans::Slots && plan.bytes <= SLOTS_BYTES_MAX => {
+                Leaders::One
+            }
             LeaderChoice::Auto => options.leaders,
             LeaderChoice::One => Leaders::One,
             LeaderChoice::All => Leaders::All,
