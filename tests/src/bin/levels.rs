@@ -31,6 +31,9 @@ struct Options {
     /// β within a socket, between sockets and between hosts.
     #[arg(long, value_name = "B,B,B", value_parser = three::<u64>, default_value = "200,300,500")]
     ps_per_byte: [u64; 3],
+    /// Adapters move messages between hosts by themselves: they occupy other ports of a rank than those within a host.
+    #[arg(long)]
+    offload: bool,
     /// Draw the times into an SVG or PNG file.
     #[arg(long, value_name = "FILE.svg|png", value_parser = plot::file)]
     plot: Option<PathBuf>,
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         let startup_ps = latency_ns[level] * 1000;
         LinkCost { startup_ps, ps_per_byte: ps_per_byte[level] }
     });
-    let machine = Machine { hosts, sockets, ranks, links };
+    let machine = Machine { hosts, sockets, ranks, links, offloads: options.offload };
     let mut charts = Vec::new();
     for collective in COLLECTIVES {
         let sizes = if collective == CollectiveKind::Barrier { &[0][..] } else { &options.bytes };

@@ -26,6 +26,10 @@ pub struct LinkCost {
 pub trait Network {
     /// When a message that starts now ends, in picoseconds. Messages are given in the order in which they start.
     fn end(&mut self, now: u64, from: Rank, to: Rank, bytes: u64) -> u64;
+    /// The port of either end that a message occupies which the schedule sends on `port`.
+    fn port(&self, _from: Rank, _to: Rank, port: u8) -> u8 {
+        port
+    }
 }
 
 impl Network for LinkCost {
@@ -179,7 +183,8 @@ impl<S: Schedule, N: Network> Simulation<'_, S, N> {
             match operation {
                 StepOperation::Send { to, port, key, from } => {
                     let bytes = self.layout.pieces(from).map(|piece| piece.bytes as u64).sum();
-                    self.match_halves((rank, to.0, key), PendingHalf::Sent(step, port.number(), bytes), ready);
+                    let port = self.network.port(Rank(rank), to, port.number());
+                    self.match_halves((rank, to.0, key), PendingHalf::Sent(step, port, bytes), ready);
                 }
                 StepOperation::Receive { of, key, .. } => {
                     self.match_halves((of.0, rank, key), PendingHalf::Received(step), ready)

@@ -27,6 +27,8 @@ pub struct Machine {
     pub ranks: u32,
     /// The cost of a message within a socket, between sockets of a host, and between hosts.
     pub links: [LinkCost; 3],
+    /// Whether the adapter moves messages between hosts by itself, so that a rank exchanges others in its host meanwhile.
+    pub offloads: bool,
 }
 
 /// What a collective is composed over.
@@ -141,6 +143,11 @@ impl Network for MachineNetwork {
         *received = (starts + between.startup_ps).max(*received) + transfer;
         *received
     }
+
+    fn port(&self, Rank(from): Rank, Rank(to): Rank, port: u8) -> u8 {
+        let is_within = self.machine.host(from) == self.machine.host(to);
+        if self.machine.offloads && is_within { Plan::PORTS - 1 } else { port }
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +158,8 @@ mod tests {
 
     fn machine(hosts: u32, sockets: u32, ranks: u32) -> Machine {
         let link = |startup_ps, ps_per_byte| LinkCost { startup_ps, ps_per_byte };
-        Machine { hosts, sockets, ranks, links: [link(MICRO, 100), link(2 * MICRO, 100), link(10 * MICRO, 1000)] }
+        let links = [link(MICRO, 100), link(2 * MICRO, 100), link(10 * MICRO, 1000)];
+        Machine { hosts, sockets, ranks, links, offloads: false }
     }
 
     #[test]
@@ -173,6 +181,21 @@ mod tests {
         assert_eq!(network.end(0, Rank(1), Rank(3), 1000), 12 * MICRO);
         assert_eq!(network.end(0, Rank(2), Rank(0), 1000), 11 * MICRO, "the other direction is free");
         assert_eq!(network.end(20 * MICRO, Rank(0), Rank(3), 1000), 31 * MICRO);
+    }
+
+    /// Two exchanges between hosts of 2 and 4 blocks take 10 µs + b·1 ns each. Without parts the group's ranks receive all
+    /// 8 blocks after them; in parts only the last 4.
+    #[test]
+    fn parts_of_an_allgather_go_down_while_an_adapter_exchanges() {
+        let machine = Machine { offloads: true, ..machine(4, 1, 2) };
+        let time = |composition| {
+            let (choice, cost) = machine.time(CollectiveKind::Allgather, 10_000, composition).expect("a schedule");
+            assert_eq!(choice.algorithm, unisono_core::schedule::Algorithm::Doubling);
+            cost.picoseconds
+        };
+        let before = (MICRO + 10_000 * 100) + (10 * MICRO + 20_000 * 1000) + (10 * MICRO + 40_000 * 1000);
+        assert_eq!(time(Composition::Hosts), before + MICRO + 80_000 * 100);
+        assert_eq!(time(Composition::Parts), before + MICRO + 40_000 * 100);
     }
 
     /// A barrier up and down a socket, a host, and between two hosts.

@@ -608,7 +608,7 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-allreduce", Allreduce, StandardExchange, 3, 2, (1, 1, 1), "correction steps, 2 segments"),
     collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], ONE_LEADER, 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
     collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], ONE_LEADER, 1, (1, 1, 1), "groups of one and of two ranks"),
-    collective!("coll-leaders", Allreduce, Doubling, over [0, 0, 1, 1], ALL_LEADERS, 1, (1, 1, 1), "two groups of two ranks that all lead"),
+    collective!("coll-leaders", Reduce, Knomial, over [0, 0, 1, 1], ALL_LEADERS, 1, (1, 1, 1), "all of two groups of two lead"),
     collective!("coll-parts", Allgather, Ring, over [0, 0, 1, 1], IN_PARTS, 1, (1, 1, 1), "two groups of two ranks, in parts"),
     lane!(
         "lane",

@@ -315,6 +315,7 @@ impl Collective {
                 CollectiveKind::Broadcast => *got == [root.0 as u8],
                 CollectiveKind::Allgather => *got == [block],
                 CollectiveKind::Allreduce => *got == everyone,
+                CollectiveKind::Reduce => Rank(rank as u32) != root || *got == everyone,
                 CollectiveKind::Scan => *got == everyone[..=rank],
                 CollectiveKind::Exscan => *got == everyone[..rank],
                 _ => true,

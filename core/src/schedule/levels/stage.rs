@@ -171,12 +171,12 @@ impl Part {
 impl<T: AsRef<[u32]>> Placement<T> {
     /// The number of parts that go down the levels.
     fn arrivals(&self) -> u32 {
-        self.arrivals.map_or(0, |arrivals| arrivals.parts())
+        self.arrivals.as_ref().map_or(0, Arrivals::parts)
     }
 
     /// The blocks of a part.
     fn arrived(&self, part: u32) -> Blocks {
-        self.arrivals.and_then(|arrivals| arrivals.blocks(self, part)).unwrap_or(Blocks::NONE)
+        self.arrivals.as_ref().and_then(|arrivals| arrivals.blocks(self, part)).unwrap_or(Blocks::NONE)
     }
 }
 

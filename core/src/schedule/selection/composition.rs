@@ -117,11 +117,11 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         intra: &LinkModel,
         inter: &LinkModel,
     ) -> Option<u64> {
-        // Its parts are too short to share.
-        if plan.bytes <= SHORT {
+        let each = self.ranks_of_each_group()?;
+        // A rank without an element has no part to lead.
+        if plan.bytes < plan.grain.saturating_mul(each as usize) {
             return None;
         }
-        let each = self.ranks_of_each_group()?;
         let algorithm = algorithm_of_parts(plan.collective, lower, each)?;
         let leaders = self.leaders(plan);
         let top = choose(&leaders, false, inter);

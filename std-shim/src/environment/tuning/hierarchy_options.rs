@@ -33,8 +33,8 @@ impl Tuning {
         self.parts = choice;
     }
 
-    /// How a collective is composed, by the user's choice, or else by the model, which knows messages only: with shared memory
-    /// within groups one rank leads each. Equal on all ranks if `plan` differs in the rank only.
+    /// How a collective is composed, by the user's choice, or else by the model, which knows messages only: where slots are
+    /// faster within groups, one rank leads each. Equal on all ranks if `plan` differs in the rank only.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -62,7 +62,8 @@ impl Tuning {
     ) -> HierarchyOptions {
         let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
         // Also at a rank that has no group's memory, alone in its group.
-        let has_slots = over.innermost() != GroupMeans::Messages && means.uses_slots(plan);
+        let may_use_slots = over.innermost() != GroupMeans::Messages && means != GroupMeans::Messages;
+        let has_slots = may_use_slots && GroupMeans::Auto.uses_slots(plan);
         let options = over.hierarchy().options(plan, LOWER_TREES, &intra, &inter);
         let leaders = match self.leaders {
             LeaderChoice::Auto if !has_slots => options.leaders,
