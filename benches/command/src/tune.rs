@@ -6,6 +6,7 @@ mod hosts;
 mod record;
 
 use core::error::Error;
+use core::ops::RangeInclusive;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ pub struct Options {
     /// Largest size to measure
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     most: Bytes,
-    /// Number of measurements of each algorithm; the shortest time counts
+    /// Number of measurements of each algorithm; the shortest time counts. The fastest ones and the selected one are then
+    /// measured as often again
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write the table to this file. Measurements are kept in FILE.measured until it is complete: an interrupted run
@@ -98,6 +100,11 @@ const CHECKED_SIZES: [u64; 6] = [64, 1 << 10, 12 << 10, 96 << 10, 512 << 10, 2 <
 /// The part of the selected algorithm's time that another one may take to be preferred: less is noise.
 const FASTER: f64 = 0.9;
 
+/// The algorithms of a call, the fastest first, that are measured a second time beside the selected one, and how many times
+/// as long as the fastest they may take: the least of many times is less than what its algorithm takes.
+const FINALISTS: usize = 3;
+const CLOSE: f64 = 1.25;
+
 /// An algorithm of a collective, and its measured time.
 struct Candidate {
     carrier: Carrier,
@@ -106,6 +113,8 @@ struct Candidate {
     /// `None`: the selected one.
     wanted: Option<Override>,
     time_ns: f64,
+    /// Whether it is measured a second time, and only that counts.
+    is_finalist: bool,
 }
 
 impl Candidate {
@@ -128,7 +137,8 @@ impl Options {
             let sizes = if self.check.is_some() { &CHECKED_SIZES[..] } else { &SIZES };
             let sizes: Vec<u64> = sizes.iter().copied().filter(|bytes| *bytes <= self.most.0).collect();
             for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
-                let candidate = |wanted| Candidate { carrier, verb, bytes, wanted, time_ns: f64::INFINITY };
+                let candidate =
+                    |wanted| Candidate { carrier, verb, bytes, wanted, time_ns: f64::INFINITY, is_finalist: false };
                 all.push(candidate(None));
                 let plan = self.plan(verb, usize::try_from(bytes)?);
                 for name in algorithm_names(verb) {
@@ -276,11 +286,14 @@ fn is_valid(wanted: Override, plan: &CollectiveSpec, carrier: Carrier) -> bool {
         || tuning.rdma(plan, false, carrier).is_some()
 }
 
-/// The selected and the fastest algorithm of each call that was measured, in the order of the calls.
+/// The selected and the fastest algorithm of each call that was measured, in the order of the calls; of finalists if there are
+/// any.
 fn calls(measured: &[Candidate]) -> impl Iterator<Item = (&Candidate, &Candidate)> {
     measured.iter().filter(|one| one.wanted.is_none()).filter_map(move |selected| {
-        let is_same =
-            |one: &&Candidate| (one.carrier, one.verb, one.bytes) == (selected.carrier, selected.verb, selected.bytes);
+        let is_same = |one: &&Candidate| {
+            let of = |one: &Candidate| (one.carrier, one.verb, one.bytes, one.is_finalist);
+            of(one) == of(selected)
+        };
         let fastest = measured.iter().filter(is_same).min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
         Some((selected, fastest))
     })
@@ -313,6 +326,102 @@ fn tables(
     Ok(TableFile::new(tables.collect::<Result<_, Box<dyn Error>>>()?)?)
 }
 
+/// Marks the candidates that are measured a second time, of each call for which another one may be faster than the selected
+/// one.
+fn mark_finalists(measured: &mut [Candidate]) {
+    for place in 0..measured.len() {
+        let Some(Candidate { carrier, verb, bytes, wanted: None, .. }) = measured.get(place) else { continue };
+        let call = (*carrier, *verb, *bytes);
+        let mut times: Vec<(f64, usize)> = (0..)
+            .zip(&*measured)
+            .filter(|(_, one)| (one.carrier, one.verb, one.bytes) == call)
+            .map(|(number, one)| (one.time_ns, number))
+            .collect();
+        times.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let most = times.first().map_or(0.0, |(fastest, _)| fastest * CLOSE);
+        let fastest = times.iter().take(FINALISTS).filter(|(time, _)| *time <= most).map(|(_, number)| *number);
+        let others: Vec<usize> = fastest.filter(|number| *number != place).collect();
+        let all = if others.is_empty() { None } else { Some(place) };
+        for number in others.into_iter().chain(all) {
+            if let Some(candidate) = measured.get_mut(number) {
+                (candidate.is_finalist, candidate.time_ns) = (true, f64::INFINITY);
+            }
+        }
+    }
+}
+
+/// A run of measurements.
+struct Session<'a> {
+    options: &'a Options,
+    own: PathBuf,
+    place: String,
+    record: Record,
+    bar: ProgressBar,
+    /// Ranks that share a processor, and the signatures of the jobs.
+    sharing: u64,
+    signatures: Vec<(Carrier, JobSignature)>,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        options: &'a Options,
+        (own, place): (PathBuf, String),
+        record: Record,
+        candidates: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        // Drawn on the standard error if that is a terminal.
+        let bar = ProgressBar::new(candidates as u64 * u64::from(options.rounds));
+        bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
+        Ok(Self { options, own, place, record, bar, sharing: 1, signatures: Vec::new() })
+    }
+
+    /// Measures some of the candidates, each once in each round.
+    fn measure(
+        &mut self,
+        candidates: &mut [Candidate],
+        rounds: RangeInclusive<u32>,
+        is_measured: impl Fn(&Candidate) -> bool,
+    ) -> Result<(), Box<dyn Error>> {
+        let chosen = candidates.iter().filter(|one| is_measured(one)).count() as u64;
+        let jobs = self.bar.position() + chosen * rounds.clone().count() as u64;
+        self.bar.set_length(jobs);
+        for round in rounds {
+            for candidate in candidates.iter_mut().filter(|one| is_measured(one)) {
+                let Candidate { carrier, verb, .. } = *candidate;
+                self.bar.set_message(format!("{} by {}", verb.name(), candidate.choice()));
+                let measured = self.options.measured((&self.own, &self.place), &mut self.record, candidate, round);
+                match measured {
+                    Ok(measured) => {
+                        candidate.time_ns = candidate.time_ns.min(measured.time_ns);
+                        self.sharing = measured.sharing;
+                        self.check_signature(carrier, measured.signature)?;
+                    }
+                    Err(error) if candidate.wanted.is_some() => {
+                        self.bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
+                    }
+                    Err(error) => return Err(error),
+                }
+                self.bar.inc(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The jobs over a transport have one signature.
+    fn check_signature(&mut self, carrier: Carrier, signature: JobSignature) -> Result<(), String> {
+        match self.signatures.iter().find(|(known, _)| *known == carrier) {
+            None => self.signatures.push((carrier, signature)),
+            Some((_, known)) if *known == signature => {}
+            Some((_, known)) => {
+                return Err(format!(
+                    "the machine or the job changed during the measurements: {known} and then {signature}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Runs the measurements and prints or writes the table, or prints every measurement, or what checks a table.
 ///
 /// # Errors
@@ -332,37 +441,11 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         let Measurement { sharing, signature, .. } = options.measured((&own, &place), &mut record, first, 1)?;
         candidates = options.candidates(Hosts::of(options.ranks, &signature, sharing).as_ref())?;
     }
-    // Drawn on the standard error if that is a terminal.
-    let bar = ProgressBar::new(candidates.len() as u64 * u64::from(options.rounds));
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs, {eta} left: {msg}")?);
-    let mut sharing = 1;
-    let mut signatures: Vec<(Carrier, JobSignature)> = Vec::new();
-    for round in 1..=options.rounds {
-        for candidate in &mut candidates {
-            let Candidate { carrier, verb, .. } = *candidate;
-            bar.set_message(format!("{} by {}", verb.name(), candidate.choice()));
-            let measured = match options.measured((&own, &place), &mut record, candidate, round) {
-                Ok(measured) => measured,
-                Err(error) if candidate.wanted.is_some() => {
-                    bar.suspend(|| eprintln!("unisono: not in the table: {error}"));
-                    bar.inc(1);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            candidate.time_ns = candidate.time_ns.min(measured.time_ns);
-            sharing = measured.sharing;
-            match signatures.iter().find(|(known, _)| *known == carrier) {
-                None => signatures.push((carrier, measured.signature)),
-                Some((_, known)) if *known == measured.signature => {}
-                Some((_, known)) => {
-                    let differs = format!("{known} and then {}", measured.signature);
-                    return Err(format!("the machine or the job changed during the measurements: {differs}").into());
-                }
-            }
-            bar.inc(1);
-        }
-    }
+    let mut session = Session::new(options, (own, place), record, candidates.len())?;
+    session.measure(&mut candidates, 1..=options.rounds, |_| true)?;
+    mark_finalists(&mut candidates);
+    session.measure(&mut candidates, options.rounds + 1..=2 * options.rounds, |one| one.is_finalist)?;
+    let Session { record, bar, sharing, signatures, .. } = session;
     bar.finish_and_clear();
     if options.json {
         for candidate @ Candidate { carrier, verb, bytes, time_ns, .. } in &candidates {
@@ -477,6 +560,27 @@ mod tests {
         let all = options.candidates(None).expect("candidates");
         assert!(!all.is_empty() && all.iter().all(|one| one.bytes == 64));
         assert!(CHECKED_SIZES.iter().all(|bytes| !SIZES.contains(bytes)));
+    }
+
+    #[test]
+    fn the_fastest_and_the_selected_algorithm_are_measured_again() {
+        let options = Options { only: vec![CollectiveKind::Scan], most: Bytes(8), ..options() };
+        let finalists = |times: [f64; 3]| {
+            let mut all = options.candidates(None).expect("candidates");
+            all.retain(|one| one.carrier == Carrier::Udp);
+            assert_eq!(all.len(), 3, "the selected one, dissemination and a ring");
+            all.iter_mut().zip(times).for_each(|(one, time)| one.time_ns = time);
+            mark_finalists(&mut all);
+            let names: Vec<String> = all.iter().filter(|one| one.is_finalist).map(Candidate::choice).collect();
+            // The first time of a finalist no longer counts, and those of the others never do.
+            assert!(all.iter().all(|one| one.time_ns.is_infinite() == one.is_finalist));
+            all.iter_mut().filter(|one| one.is_finalist).for_each(|one| one.time_ns = 9.0);
+            let (selected, fastest) = calls(&all).next().expect("a call");
+            (names.join(" "), (selected.time_ns, fastest.time_ns))
+        };
+        assert_eq!(finalists([2.0, 1.0, 3.0]), ("selected dissemination".to_owned(), (9.0, 9.0)));
+        assert_eq!(finalists([1.0, 1.2, 1.0]), ("selected dissemination ring".to_owned(), (9.0, 9.0)));
+        assert_eq!(finalists([1.0, 1.3, 2.0]), (String::new(), (1.0, 1.0)), "nothing is as fast");
     }
 
     #[test]

@@ -128,6 +128,7 @@ mod tests {
                 bytes: n as u64,
                 wanted,
                 time_ns,
+                is_finalist: false,
             })
         };
         ratios.iter().enumerate().flat_map(call).collect()
