@@ -227,6 +227,12 @@ impl<'a, T: Time> Rails<'a, T> {
         let (covered, paired) = if is_latest { state.take_asked() } else { (0, 0) };
         let units = T::since(now, state.probed).unwrap_or(0);
         let revived = state.is_dead();
+        if is_latest {
+            state.record_answer(units);
+        }
+        if state.is_silent() || revived {
+            state.record_silence(now);
+        }
         state.end_silence();
         if state.is_awaited() {
             state.arm(now);
@@ -260,6 +266,7 @@ impl<'a, T: Time> Rails<'a, T> {
             }
             if let Some(units) = round_trip {
                 state.path.handle_round_trip::<W>(now, units);
+                state.record_answer(units);
             }
             let fresh = core::mem::take(&mut state.fresh);
             if fresh > 0 {

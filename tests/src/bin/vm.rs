@@ -236,7 +236,7 @@ const CHECKS: [Check; 44] = [
         job raw work; rails '\"alive\":true' 4
         ./unisono run -n 2 --rails 2 -- ./rails work; ./unisono run -n 2 --rails rxe0,rxe1 -- ./rails work
         ./unisono run -n 2 --rails rxe0,10.0.0.0/24 -- ./rails work 2>&1 | grep 'these rails apply to the device udp'
-        ./unisono run -n 2 --rails rxe0,rxe7 -- ./rails work 2>&1 | grep 'no RDMA adapter rxe7'"
+        ./unisono run -n 2 --rails rxe0,rxe7 -- ./rails refused | grep 'no RDMA adapter rxe7'"
         ),
     ),
     check(
@@ -244,10 +244,13 @@ const CHECKS: [Check; 44] = [
         4,
         240,
         rails!(
-            "for queues in library raw; do
-            (sleep 4; ip link set port2 down) & job $queues cut; wait; ip link set port2 up
+            "under_way() {
+            until test $(ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c uverbs) -ge 4; do sleep 1; done; sleep 3
+        }
+        for queues in library raw; do
+            (under_way; ip link set port2 down) & job $queues cut; wait; ip link set port2 up
             rails '\"alive\":false' 2; rails '\"link_downs\":[1-9]' 1
-            (sleep 4; ip link set port0 down; sleep 5; ip link set port0 up) & job $queues return; wait
+            (under_way; ip link set port0 down; sleep 5; ip link set port0 up) & job $queues return; wait
             rails '\"deaths\":[1-9]' 2; rails '\"link_downs\":[1-9]' 1
         done"
         ),

@@ -47,6 +47,8 @@ pub struct Outcome {
     pub datagrams: u64,
     /// See `datagrams`.
     pub faults: u64,
+    /// How often a rank stopped using a rail.
+    pub rail_deaths: u64,
     /// Virtual time.
     pub nanoseconds: u64,
 }
@@ -62,6 +64,7 @@ impl AddAssign for Outcome {
         self.asked += other.asked;
         self.datagrams += other.datagrams;
         self.faults += other.faults;
+        self.rail_deaths += other.rail_deaths;
         self.nanoseconds += other.nanoseconds;
     }
 }
@@ -162,6 +165,7 @@ pub fn run_with(
         outcome.eager += said.eager;
         outcome.announced += said.announced;
         outcome.asked += said.asked;
+        outcome.rail_deaths += u64::from(member.rail_deaths());
         outcome.wrong += u64::from(!member.is_idle());
     }
     outcome

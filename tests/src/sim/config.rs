@@ -67,6 +67,8 @@ pub struct Config {
     pub ring: u32,
     /// Whether there is an interrupt lane.
     pub interrupts: bool,
+    /// Shortest useful timeout in nanoseconds.
+    pub granularity_ns: u32,
     /// When postings are finished.
     pub completion: Completion,
     /// Whether a payload may change before its posting is finished, as memory does that peers write.
@@ -99,6 +101,7 @@ impl Default for Config {
             ring: 64,
             exposes_memory: false,
             interrupts: true,
+            granularity_ns: 10_000,
             completion: Completion::Flush,
             rails: 1,
             groups: 8,

@@ -17,9 +17,6 @@ use super::{
     port::Posting,
 };
 
-/// Shortest useful timeout, in nanoseconds.
-const GRANULARITY_NS: u32 = 10_000;
-
 /// The device of one incarnation of a node. After a crash it does nothing any more.
 ///
 /// Peer `n` of a device is node `n` of the network, or of its [job](SimDevice::in_job).
@@ -169,7 +166,7 @@ impl Device for SimDevice {
             mtu: config.mtu,
             receive_slots: config.receive_slots,
             holdable: config.holdable,
-            granularity_ns: GRANULARITY_NS,
+            granularity_ns: config.granularity_ns,
             lossless: false,
             interrupts: config.interrupts,
             rails: config.rails,

@@ -1,10 +1,16 @@
 //! Two or three rails between two processes: striping by rate, cuts, and nothing sent again that has arrived.
 
+use core::num::NonZeroU64;
+
+use unisono_core::collective::CollectiveKind;
 use unisono_core::device::DeviceEvent;
 use unisono_core::endpoint::Event;
 use unisono_core::ids::Rail;
+use unisono_core::schedule::{Algorithm, Spec};
 use unisono_tests::scenarios::ports::{self, PortScenario};
 use unisono_tests::scenarios::rails::{RECEIVER, RailStream, SENDER};
+use unisono_tests::scenarios::schedules::{Workload, run_over};
+use unisono_tests::sim::{Config, Link, Network};
 
 const MS: u64 = 1_000_000;
 
@@ -219,5 +225,20 @@ fn a_port_whose_rail_is_cut_loses_nothing() {
             let outcome = ports::run(&PortScenario { cut: Some((at, rail)), ..TWO_PORTS }, 23);
             assert_eq!((outcome.job.wrong, outcome.job.unfinished, outcome.misplaced), (0, 0, 0), "{rail:?}, {at} ns");
         }
+    }
+}
+
+/// Eight ranks send to all others at once: queues of 20 ms come and go, and those of two rails differ.
+#[test]
+fn queues_of_many_peers_kill_no_rail() {
+    let rate = NonZeroU64::new(50_000_000 / 8);
+    let (propagation_ns, queue) = (50_000, 80);
+    let link = Link { ingress_bytes_per_s: rate, egress_bytes_per_s: rate, propagation_ns, queue, ..Link::default() };
+    for elements in [5_461, 21_845] {
+        let config = Config { receive_slots: 1024, holdable: 512, granularity_ns: 250_000, ..Config::default() };
+        let network = Network::new(5, Config { rails: 2, link, ..config });
+        let call = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 8, 1);
+        let outcome = run_over(&network, &[Workload { call, elements }; 6], 1, 8192);
+        assert_eq!((outcome.wrong, outcome.unfinished, outcome.rail_deaths), (0, 0, 0), "{elements} elements");
     }
 }

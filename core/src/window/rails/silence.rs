@@ -4,8 +4,9 @@
 //! wait for a processor. Therefore it is probed together with the others: first the silent rail, then, at the same
 //! moment, each living one. When the peer answers over another rail only, and the silent one had twice as long as that
 //! took, a second such pair follows. When the peer answers that over the other rail only, too, the silent one is dead
-//! after a timeout since its second probe, and after it had twice as long as the other took. An answer over it, or an
-//! acknowledgement of a segment that it carried, ends its silence. While no rail answers, the peer is silent, and no
+//! after a timeout since its second probe, after it had twice as long as the other took, and after a silence of three
+//! times the longest answer of late over any rail. An answer over it, or an acknowledgement of a segment that it carried,
+//! ends its silence. While no rail answers, the peer is silent, and no
 //! rail dies.
 //!
 //! What a rail carried moves at most three timeouts after it was cut if the others answer within a third of one: a
@@ -15,6 +16,10 @@ use super::state::{Standing, pairs};
 use super::{RailMask, Rails, bit};
 use crate::ids::Rail;
 use crate::time::Time;
+
+/// A rail is silent for this number of times the longest answer of late before it is dead: queues of other peers, which
+/// grow and shrink faster than a round trip is smoothed, make rails differ by more than a timeout.
+const PATIENCE: u32 = 3;
 
 impl<T: Time> Rails<'_, T> {
     /// Handles the timers that are due. Returns whether any was.
@@ -28,26 +33,42 @@ impl<T: Time> Rails<'_, T> {
             }
             is_due = true;
             let is_missing = |missed| missed >= pairs() || mutant!("rail_death_unpaired");
+            let silence = T::since(now, state.silent_since).unwrap_or(u32::MAX);
             match state.standing {
                 Standing::Dead if state.in_flight == 0 => {}
                 Standing::Dead => self.handle_death(rail),
                 Standing::Silent { missed, .. } if others_live && is_missing(missed) && state.is_judged() => {
-                    if !mutant!("rail_death_ignored") {
+                    let patience = self.patience();
+                    if silence < patience {
+                        self.wait(now, rail, patience.wrapping_sub(silence));
+                    } else if !mutant!("rail_death_ignored") {
                         self.handle_death(rail);
                     }
                 }
-                Standing::Silent { .. } | Standing::Alive => self.handle_silence(rail),
+                Standing::Silent { .. } | Standing::Alive => self.handle_silence(now, rail),
             }
         }
         is_due
     }
 
+    /// Units for which a rail has to be silent before it is dead.
+    fn patience(&self) -> u32 {
+        self.states.iter().map(|state| state.longest).max().unwrap_or(0).saturating_mul(PATIENCE)
+    }
+
+    /// A rail that may be dead is given more time.
+    fn wait(&mut self, now: T::Instant, rail: Rail, units: u32) {
+        if let Some(state) = self.get_mut(rail) {
+            state.timer.arm(now, units);
+        }
+    }
+
     /// A rail is silent: the living ones are probed with it, but for those whose unanswered probe already serves.
-    fn handle_silence(&mut self, rail: Rail) {
+    fn handle_silence(&mut self, now: T::Instant, rail: Rail) {
         for (i, state) in self.states.iter_mut().enumerate() {
             let serves = state.timer.unanswered() > 0 && state.paired & bit(rail) != 0;
             if i == usize::from(rail.0) {
-                state.begin_pair();
+                state.begin_pair(now);
             } else if !state.is_dead() && !serves {
                 state.timer.request_probe();
             }

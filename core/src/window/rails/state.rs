@@ -9,6 +9,11 @@ use crate::window::probe_timer::{ProbeTimer, timeout};
 /// Timeouts without an answer before which no rail is dead of which no round trip was measured.
 const UNMEASURED_BACKOFF: u8 = 6;
 
+/// Longest silence in timeouts that queues explain.
+const SILENCE_MAX: u32 = 8;
+/// The longest answer shrinks by one part in 2 to this power with each answer.
+const FORGETTING: u32 = 6;
+
 /// Whether a rail answers what is sent over it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Standing {
@@ -40,6 +45,10 @@ pub struct RailState<T: Time> {
     /// The present acknowledgement shows losses.
     pub(super) has_lost: bool,
     pub(super) standing: Standing,
+    /// When it became silent.
+    pub(super) silent_since: T::Stamp,
+    /// The longest round trip and the longest answer to a probe of late, in units of 64 ns.
+    pub(super) longest: u32,
     /// When the latest probe was sent, and the low bits of its PSN.
     pub(super) probed: T::Stamp,
     pub(super) probe_psn: u8,
@@ -60,6 +69,8 @@ impl<T: Time> RailState<T> {
         fresh: 0,
         has_lost: false,
         standing: Standing::Alive,
+        silent_since: T::ZERO,
+        longest: 0,
         probed: T::ZERO,
         probe_psn: 0,
         covered: 0,
@@ -122,7 +133,10 @@ impl<T: Time> RailState<T> {
     }
 
     /// Its timer expired, and does not show that it is dead: a pair is to be sent.
-    pub(super) fn begin_pair(&mut self) {
+    pub(super) fn begin_pair(&mut self, now: T::Instant) {
+        if !self.is_silent() {
+            self.silent_since = T::stamp(now);
+        }
         match self.standing {
             Standing::Silent { missed, .. } if missed < pairs() => {}
             _ => self.standing = Standing::Silent { missed: 0, is_probed: false },
@@ -148,6 +162,19 @@ impl<T: Time> RailState<T> {
     /// The latest probe is answered: takes the rails that it covers, and those of whose pair it is the second one.
     pub(super) const fn take_asked(&mut self) -> (RailMask, RailMask) {
         (core::mem::replace(&mut self.covered, 0), core::mem::replace(&mut self.paired, 0))
+    }
+
+    /// It answered after this number of units.
+    pub(super) fn record_answer(&mut self, units: u32) {
+        self.longest = self.longest.wrapping_sub(self.longest >> FORGETTING).max(units);
+    }
+
+    /// It answers after a silence. One that lasted for so long that its link was down is no measure of its queue.
+    pub(super) fn record_silence(&mut self, now: T::Instant) {
+        let most = self.path.timeout().saturating_mul(SILENCE_MAX);
+        if let Some(units) = T::since(now, self.silent_since).filter(|units| *units <= most) {
+            self.record_answer(units);
+        }
     }
 
     /// It answered: it lives.
@@ -191,7 +218,7 @@ mod tests {
     #[test]
     fn a_rail_misses_no_more_than_its_pairs() {
         let mut rail = RailState::<Nanos>::FREE;
-        rail.begin_pair();
+        rail.begin_pair(0);
         for psn in 0..2 {
             assert!(!rail.may_miss_pair(), "its probe has not left");
             rail.handle_probed(100, psn);
@@ -200,7 +227,7 @@ mod tests {
         }
         rail.handle_probed(300, 2);
         assert!(!rail.may_miss_pair(), "it has missed its last pair");
-        rail.begin_pair();
+        rail.begin_pair(0);
         rail.handle_probed(400, 3);
         assert!(rail.may_miss_pair(), "it begins again");
     }

@@ -127,6 +127,9 @@ pub struct SimRank {
     /// Steps that found the messenger full.
     stalled: VecDeque<(usize, StepId, StepOperation)>,
     counts: MessageCounts,
+    /// The rails in doubt, one bit for each, and how often one became so.
+    doubtful: u8,
+    rail_deaths: u32,
     events: Vec<ProgressEvent>,
 }
 
@@ -204,6 +207,8 @@ impl SimRank {
             buffers: HashMap::new(),
             stalled: VecDeque::new(),
             counts: MessageCounts::default(),
+            doubtful: 0,
+            rail_deaths: 0,
             events: Vec::new(),
         }
     }
@@ -211,6 +216,11 @@ impl SimRank {
     /// Counts of the messages that have arrived.
     pub const fn counts(&self) -> MessageCounts {
         self.counts
+    }
+
+    /// How often it stopped using a rail.
+    pub const fn rail_deaths(&self) -> u32 {
+        self.rail_deaths
     }
 
     /// Whether nothing of it is left anywhere.
@@ -251,6 +261,9 @@ impl SimRank {
         if let Some(at) = self.endpoint.poll_timeout(now) {
             self.network.wake_at(self.id, at);
         }
+        let doubtful = self.endpoint.doubtful_rails();
+        self.rail_deaths += (doubtful & !self.doubtful).count_ones();
+        self.doubtful = doubtful;
         core::mem::take(&mut self.events)
     }
 
