@@ -188,7 +188,8 @@ impl Options {
         let Candidate { carrier, verb, bytes, wanted, .. } = candidate;
         let mut job = Command::new(own);
         // "Selected" is what the library selects by itself.
-        let tuned = COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING", "HIERARCHY"]);
+        let tuned =
+            COLLECTIVES.iter().map(|(.., variable)| *variable).chain(["TUNING", "HIERARCHY", "LEADERS", "PARTS"]);
         tuned.for_each(|variable| _ = job.env_remove(format!("UNISONO_{variable}")));
         job.arg("run").args(self.job(*carrier));
         match (wanted, COLLECTIVES.iter().find(|(kind, ..)| kind == verb), &self.check) {

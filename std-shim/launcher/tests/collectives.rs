@@ -119,6 +119,7 @@ fn subgroups_compute_what_all_ranks_do() {
             expect(&run(options, part), 0, &[]);
         }
     }
+    expect(&run(both, "immediate"), 0, &[]);
     // Every rank of a node leads a part, and what arrives goes down in parts, whether that pays or not.
     let pairs = "-n 8 --nodes 4 --hierarchy host --allreduce ring --broadcast bruck --allgather doubling";
     for options in ["-n 6 --nodes 2 --hierarchy host:slots --broadcast ring", pairs, "-n 6 --device udp --hierarchy 3"]

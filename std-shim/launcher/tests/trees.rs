@@ -65,7 +65,7 @@ fn leaders_of_nodes_use_trees() {
     let tree = on("token-tree:degree=2,units=2");
     for (means, slots) in [
         ("-n 9 --nodes 3 --hierarchy host:slots", 1),
-        ("-n 7 --nodes 4 --hierarchy host --loss 3% --reorder 3%", 0),
+        ("-n 7 --nodes 4 --hierarchy host:messages --loss 3% --reorder 3%", 0),
         ("-n 8 --nodes 2 --caches 2 --hierarchy cache:slots,host:slots,net --progress hybrid", 2),
     ] {
         expect(&run(&format!("{means} {tree}"), &format!("late {slots}")), 0, &[]);
@@ -135,10 +135,11 @@ fn a_rank_that_calls_something_else_is_named() {
 }
 
 fn survivors_name_the_dead_rank() {
-    for seed in 0..10 {
-        let means = ["--device udp", "--nodes 2", "--nodes 3 --hierarchy host:slots", "--nodes 3 --hierarchy host"];
-        let means = means[if seed < 6 { seed % 2 } else { 2 + seed % 2 }];
-        let release = ["tree", "multicast"][seed / 2 % 2];
+    for seed in 0..12 {
+        let means = ["--device udp", "--nodes 2"];
+        let of_leaders = ["--nodes 3 --hierarchy host:slots", "--nodes 3 --hierarchy host:messages"];
+        let means = if seed < 6 { means[seed % 2] } else { of_leaders[seed % 2] };
+        let release = if seed < 6 { ["tree", "multicast"][seed / 2 % 2] } else { "tree" };
         let options = format!("-n 7 {means} --on-death tell {}", on(&format!("token-tree:degree=2,release={release}")));
         expect(&run(&options, &format!("die {seed}")), 137, &["named"; 6]);
     }

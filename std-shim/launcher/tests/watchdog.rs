@@ -144,9 +144,15 @@ fn forms_that_do_not_match_name_each_other() {
 /// Ranks wait for the second of two allreduces, whose steps in the slots of a group wait for those of the first one: at
 /// rank 0 for one that is being executed, at rank 2 for one that has not begun.
 fn ranks_that_wait_for_their_turn() {
-    let output = run("-n 4 --nodes 2 --hierarchy host:slots --watchdog 1s", "turns 1");
-    expect(&output, 0, &[]);
-    let reports = lines(&output);
+    at_once(["doubling", "token-tree"], |allreduce| {
+        let options = format!("-n 4 --nodes 2 --hierarchy host:slots --watchdog 1s --allreduce {allreduce}");
+        expect_turns(&run(&options, "turns 1"));
+    });
+}
+
+fn expect_turns(output: &Output) {
+    expect(output, 0, &[]);
+    let reports = lines(output);
     for rank in [0, 2, 3] {
         let begins = format!("unisono: rank {rank} waits in all_reduce 4 ");
         let own = reports.iter().filter(|line| line.starts_with(&begins));

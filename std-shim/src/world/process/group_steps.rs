@@ -69,6 +69,7 @@ impl Process {
         let before = |level: u32| (1..level).filter(|below| levels.contains(*below)).count() as u32;
         let slots = LeasedSlots::of_world(before(Hierarchy::<()>::GROUPINGS as u32));
         self.collectives.communicator_slots.reserve(slots);
+        self.collectives.contexts.get_mut(WORLD).into_iter().for_each(|of| of.slots = slots);
         self.open_lanes(
             WORLD,
             levels,

@@ -524,29 +524,38 @@ impl CollectiveTable {
                 peers.extend(lane.awaited().map(PeerId::from));
                 continue;
             }
-            peers.extend(self.partners_of_next(context, lane.level(), |turn| lane.is_next(turn)));
+            peers.extend(self.partners_of_next(collective, (context, lane.level()), |turn| lane.is_next(turn)));
         }
         let running = self.active.get(collective as usize).and_then(Option::as_ref);
         if let Some((last, _)) = running.and_then(|running| running.executor.plan().leaders_tree()) {
             peers.extend(self.tree_partners(collective, of));
             if of.lanes.leaders.has_parked(collective) {
-                peers.extend(self.partners_of_next(context, last, |turn| of.lanes.leaders.is_next(turn)));
+                let is_next = |turn| of.lanes.leaders.is_next(turn);
+                peers.extend(self.partners_of_next(collective, (context, last), is_next));
             }
         }
         peers
     }
 
-    /// The peers of which the collective awaits messages whose step at this level has the next turn.
-    fn partners_of_next(&self, context: u32, level: u32, is_next: impl Fn(Turn) -> bool) -> Vec<PeerId> {
+    /// The peers that the collective waits for whose step at this level has the next turn and has not begun: it was started
+    /// before `collective`, or is that one.
+    fn partners_of_next(
+        &self,
+        collective: u32,
+        (context, level): (u32, u32),
+        is_next: impl Fn(Turn) -> bool,
+    ) -> Vec<PeerId> {
         let Some(of) = self.contexts.get(context) else { return Vec::new() };
-        let has_next = |running: &&ActiveCollective| {
+        let has_next = |(_, running): &(u32, &ActiveCollective)| {
             let (plan, first) = (running.executor.plan(), running.start.first_turns.of(level));
             running.executor.id().context == context
                 && (0..plan.group_steps_of(level)).any(|step| is_next(first.after(step)))
         };
-        let next = self.pending().map(|(_, running)| running).find(has_next);
-        let ranks = next.into_iter().flat_map(|running| running.executor.partners());
-        ranks.filter_map(|rank| Some(of.members.world_rank(Rank(rank.0))?.into())).collect()
+        let Some((next, running)) = self.pending().find(has_next) else { return Vec::new() };
+        let senders = running.executor.partners();
+        let senders = senders.filter_map(|rank| Some(PeerId::from(of.members.world_rank(Rank(rank.0))?)));
+        let in_group = if next == collective { Vec::new() } else { self.group_partners(next, context) };
+        senders.chain(in_group).collect()
     }
 
     /// The peers that a collective waits for on a tree.
@@ -685,7 +694,9 @@ impl CollectiveTable {
         let unscheduled = running.executor.is_unscheduled().then(|| self.unscheduled_partners(i, context));
         let members = self.contexts.get(context).map(|context| &context.members);
         let peer = running.executor.awaited().and_then(|rank| members?.world_rank(Rank(rank.0)));
-        let in_group = self.group_partners(i, context).into_iter().take(1);
+        // All that a tree waits for, of which any may have called something else.
+        let in_group = if running.executor.plan().leaders_tree().is_some() { usize::MAX } else { 1 };
+        let in_group = self.group_partners(i, context).into_iter().take(in_group);
         peer.map(PeerId::from).into_iter().chain(in_group).chain(unscheduled.into_iter().flatten())
     }
 
