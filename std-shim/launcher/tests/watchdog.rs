@@ -142,7 +142,8 @@ fn forms_that_do_not_match_name_each_other() {
 }
 
 /// Ranks wait for the second of two allreduces, whose steps in the slots of a group wait for those of the first one: at
-/// rank 0 for one that is being executed, at rank 2 for one that has not begun.
+/// rank 0 for one that is being executed, at rank 2 for one that has not begun. Their leaders exchange messages, or use a
+/// tree.
 fn ranks_that_wait_for_their_turn() {
     at_once(["doubling", "token-tree"], |allreduce| {
         let options = format!("-n 4 --nodes 2 --hierarchy host:slots --watchdog 1s --allreduce {allreduce}");
