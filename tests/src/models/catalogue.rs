@@ -150,17 +150,17 @@ const IN_PARTS: HierarchyOptions = HierarchyOptions { in_parts: true, ..ONE_LEAD
 /// All ranks lead.
 const ALL_LEADERS: HierarchyOptions = HierarchyOptions { leaders: Leaders::All, ..ONE_LEADER };
 
-/// Makes the entry of a collective's model: ranks, or the groups of four ranks over which it is composed, and how; segments;
+/// Makes the entry of a collective's model: ranks, or the groups of ranks over which it is composed, and how; segments;
 /// blocks of the longest eager message, credit and headers.
 macro_rules! collective {
     ($name:literal, $collective:ident, $algorithm:ident, over $groups:expr, $options:ident, $($rest:tt)+) => {
-        collective!(@entry $name, $collective, $algorithm, 4, "a plan over groups",
-            |spec, limits| Collective::over_groups(spec, $groups, $options, limits), $($rest)+)
+        collective!(@entry $name, $collective, $algorithm, $groups.len() as u32, "a plan over groups",
+            |spec, limits| Collective::over_groups(spec, &$groups, $options, limits), $($rest)+)
     };
     ($name:literal, $collective:ident, $algorithm:ident, $size:literal, $($rest:tt)+) => {
         collective!(@entry $name, $collective, $algorithm, $size, "a plan", Collective::new, $($rest)+)
     };
-    (@entry $name:literal, $collective:ident, $algorithm:ident, $size:literal, $messages:literal, $model:expr,
+    (@entry $name:literal, $collective:ident, $algorithm:ident, $size:expr, $messages:literal, $model:expr,
      $segments:literal, $room:expr, $notes:literal) => {
         CatalogueEntry {
             name: $name,
@@ -609,7 +609,7 @@ pub const MODELS: &[CatalogueEntry] = &[
     collective!("coll-scan", Scan, Dissemination, over [0, 0, 1, 1], ONE_LEADER, 2, (1, 1, 1), "two groups of two ranks, 2 segments"),
     collective!("coll-exscan", Exscan, Ring, over [0, 1, 1, 2], ONE_LEADER, 1, (1, 1, 1), "groups of one and of two ranks"),
     collective!("coll-leaders", Reduce, Knomial, over [0, 0, 1, 1], ALL_LEADERS, 1, (1, 1, 1), "all of two groups of two lead"),
-    collective!("coll-parts", Allgather, Ring, over [0, 0, 1, 1], IN_PARTS, 1, (1, 1, 1), "two groups of two ranks, in parts"),
+    collective!("coll-parts", Allgather, Ring, over [0, 0, 1], IN_PARTS, 1, (1, 1, 1), "groups of two ranks and of one, in parts"),
     lane!(
         "lane",
         [(Allreduce, 0, 1), (Broadcast, 3, 1)],

@@ -141,12 +141,12 @@ impl Collective {
         Self { plans: (0..call.size).map(plan).map(|plan| AnyPlan::Flat(Arc::new(plan))).collect(), limits }
     }
 
-    /// A collective of four ranks, composed over these groups with these options.
+    /// A collective of up to four ranks, composed over these groups with these options.
     ///
     /// # Panics
     /// There is no such schedule.
-    pub fn over_groups(call: Spec, groups: [u32; 4], options: HierarchyOptions, limits: MessageLimits) -> Self {
-        let hierarchy = Hierarchy::new(&[&groups], [0; TABLE]).expect("a table of that length");
+    pub fn over_groups(call: Spec, groups: &[u32], options: HierarchyOptions, limits: MessageLimits) -> Self {
+        let hierarchy = Hierarchy::new(&[groups], [0; TABLE]).expect("a table of that length");
         let plan = |rank| HierarchicalPlan::new(Spec { rank: Rank(rank), ..call }, options, hierarchy);
         let plans = (0..call.size).map(|rank| AnyPlan::Composed(Arc::new(plan(rank).expect("a schedule that exists"))));
         Self { plans: plans.collect(), limits }
