@@ -275,7 +275,7 @@ impl Process {
         let Some(mtu) = entry.filter(|_| rank != self.rank).map(|entry| entry.mtu) else { return };
         self.datagrams.device.set_rail_path(rank.into(), rail, lanes, mtu);
         if rail.0 < self.datagrams.device.open_rails() {
-            self.transport.endpoint.probe_rail(now, rail);
+            self.transport.endpoint.probe_rail(now, rank.into(), rail);
         }
     }
 
