@@ -272,6 +272,7 @@ impl<A> Ud<A> {
     /// No path leads to the peer.
     pub(crate) fn clear_path(&mut self, peer: PeerId) {
         self.table.unset(peer);
+        self.device_events.push_back(DeviceEvent::NoPath { peer, rail: Rail(0) });
     }
 
     /// Whether the link is up.

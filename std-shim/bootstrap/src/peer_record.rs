@@ -111,11 +111,13 @@ pub(crate) fn reachable(mut lane: SocketAddr, seen: IpAddr) -> SocketAddr {
 }
 
 impl PeerRecord {
-    /// Adds a rail. Returns its number, unless there are [`RAILS_MAX`].
-    pub(crate) fn add_rail(&mut self, lanes: [SocketAddr; 2]) -> Option<u8> {
-        let number = u8::try_from(self.rails()).ok().filter(|number| usize::from(*number) < RAILS_MAX)?;
-        self.further_rails.push(lanes);
-        Some(number)
+    /// Adds the next rail. Returns false, without effect, if it has another number or there are [`RAILS_MAX`].
+    pub(crate) fn add_rail(&mut self, rail: u8, lanes: [SocketAddr; 2]) -> bool {
+        let is_next = self.rails() == usize::from(rail) && self.rails() < RAILS_MAX;
+        if is_next {
+            self.further_rails.push(lanes);
+        }
+        is_next
     }
 
     /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, three

@@ -181,9 +181,6 @@ pub enum AddRailError {
     /// The device's rails are those that it started with.
     #[error("rails are added to the device udp only")]
     Unsupported,
-    /// The operating system refuses a resource.
-    #[error("cannot open the rail: {0}")]
-    System(std::io::Error),
 }
 
 impl World {

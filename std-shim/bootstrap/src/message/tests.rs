@@ -100,7 +100,7 @@ fn every_client_message() -> Vec<ClientMessage> {
         ClientMessage::Waits(longest_report()),
         ClientMessage::QueryPolling(rank),
         ClientMessage::Polling { asker, milliseconds: u64::MAX },
-        ClientMessage::Rail(lanes()),
+        ClientMessage::Rail { rail: 3, lanes: lanes() },
     ]
 }
 
