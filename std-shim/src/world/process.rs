@@ -251,7 +251,7 @@ impl Process {
             return Err(AddRailError::Unchecked(address));
         }
         let (rail, lanes) = device.open_rail(address)?;
-        rails.open(rail);
+        rails.open_later(rail);
         for rank in (0..self.size).map(Rank).filter(|rank| *rank != self.rank) {
             let entry = self.membership.as_ref().and_then(|membership| membership.table().get(rank.0 as usize));
             let lanes = entry.and_then(|entry| entry.further_rails.get(usize::from(rail.0).checked_sub(1)?));
