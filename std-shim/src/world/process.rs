@@ -142,7 +142,7 @@ impl Process {
         let is_whole = shm.as_ref().is_some_and(|shm| shm.peer_count + 1 == rank_slot.1);
         let digests = settings.digests();
         let groups = device.lanes(Rail(0)).ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
-        let multicast = MulticastUse::of(device.limits().groups > 0, device.limits().rails);
+        let multicast = MulticastUse::of(device.limits().groups > 0, settings.transport.rails);
         let cache = |is_whole| ScheduleCache::new(settings.tuning.clone(), is_whole, multicast);
         let choices = [false, true].map(cache);
         let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
