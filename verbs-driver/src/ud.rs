@@ -286,6 +286,11 @@ impl<A> Ud<A> {
         self.check_health();
     }
 
+    /// Whether the queue pair of a lane has failed and could not be restarted yet.
+    pub(crate) fn has_failed(&mut self, lane: DeviceQueue) -> bool {
+        self.half(lane).is_broken()
+    }
+
     /// The next datagram of the lane that a [`poll`](Self::poll) found.
     #[inline(always)]
     pub(crate) fn take(&mut self, lane: DeviceQueue) -> Option<Datagram<'_>> {
@@ -501,7 +506,7 @@ impl<A> Ud<A> {
     }
 
     /// Releases all verbs resources; the kernel waits for that before it removes an adapter.
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.set_state(State::Closed);
         self.groups.clear();
         self.polled.close(&self.counters);
