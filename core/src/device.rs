@@ -213,7 +213,7 @@ pub struct Limits {
     pub lossless: bool,
     /// The device has an interrupt queue.
     pub interrupts: bool,
-    /// Rails to each peer, at least 1.
+    /// Rails to each peer, at least 1. Those that are not open yet count as down.
     pub rails: u8,
     /// Multicast groups that the device can be a member of at a time; 0: [`Device::join`] is unsupported.
     pub groups: u32,

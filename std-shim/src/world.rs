@@ -175,17 +175,19 @@ pub enum WorldError {
     /// This host has not all of the rails.
     #[error(transparent)]
     Rails(#[from] RailPlaceError),
-    /// Ranks have different numbers of rails.
+    /// Ranks start with different numbers of rails, or have room for different numbers.
     #[error(
-        "rank {rank} has {theirs} rails and this rank has {own}: start all ranks with as many (--rails, UNISONO_RAILS)"
+        "rank {rank} starts with {} rails of at most {}, and this rank with {} of at most {}: start all ranks with as \
+         many (--rails, UNISONO_RAILS), and with as much room for more (--rails-max, UNISONO_RAILS_MAX)",
+        theirs[0], theirs[1], own[0], own[1]
     )]
     RailsDiffer {
-        /// A rank with another number of rails.
+        /// A rank with other numbers.
         rank: Rank,
-        /// Its rails.
-        theirs: u8,
+        /// Its rails when it joined, and those that it has room for.
+        theirs: [u8; 2],
         /// This rank's.
-        own: u8,
+        own: [u8; 2],
     },
     /// The node's shared memory cannot be used.
     #[error(transparent)]
@@ -298,7 +300,7 @@ impl World {
         };
         let mut membership = Membership::join(&settings.join_options()?, offer.clone())?;
         check_digests(offer.digests, membership.table())?;
-        check_rails(offer.rails_max, membership.table())?;
+        check_rails([offer.rails(), offer.rails_max], membership.table())?;
         let mut tuned = settings.clone();
         let slowest = membership.table().first().and_then(|entry| LinkSpeed::from_megabits(entry.link_megabits));
         if let (None, Some(speed)) = (settings.tuning.link_speed(), slowest) {
@@ -729,11 +731,12 @@ fn check_digests(own: Digests, table: &[PeerRecord]) -> Result<(), WorldError> {
     })
 }
 
-/// Compares the numbers of rails that all ranks have room for with this rank's. If any differ, every rank finds one that differs from its
-/// own.
-fn check_rails(own: u8, table: &[PeerRecord]) -> Result<(), WorldError> {
-    let other = (0..).map(Rank).zip(table).find(|(_, entry)| entry.rails_max != own);
-    other.map_or(Ok(()), |(rank, entry)| Err(WorldError::RailsDiffer { rank, theirs: entry.rails_max, own }))
+/// Compares the number of rails that each rank joined with, and the number that it has room for, with this rank's. If any
+/// differ, every rank finds one that differs from its own.
+fn check_rails(own: [u8; 2], table: &[PeerRecord]) -> Result<(), WorldError> {
+    let numbers = |entry: &PeerRecord| [entry.initial_rails, entry.rails_max];
+    let other = (0..).map(Rank).zip(table).find(|(_, entry)| numbers(entry) != own);
+    other.map_or(Ok(()), |(rank, entry)| Err(WorldError::RailsDiffer { rank, theirs: numbers(entry), own }))
 }
 
 /// Datagrams to a loopback interface that is down would be lost without a word.

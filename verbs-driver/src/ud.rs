@@ -272,6 +272,7 @@ impl<A> Ud<A> {
     /// No path leads to the peer.
     pub(crate) fn clear_path(&mut self, peer: PeerId) {
         self.table.unset(peer);
+        self.device_events.push_back(DeviceEvent::NoPath { peer, rail: Rail(0) });
     }
 
     /// Whether the link is up.
@@ -283,6 +284,11 @@ impl<A> Ud<A> {
     pub(crate) fn restart(&mut self, lane: DeviceQueue) {
         self.half(lane).ring.failed = true;
         self.check_health();
+    }
+
+    /// Whether the queue pair of a lane has failed and could not be restarted yet.
+    pub(crate) fn has_failed(&mut self, lane: DeviceQueue) -> bool {
+        self.half(lane).is_broken()
     }
 
     /// The next datagram of the lane that a [`poll`](Self::poll) found.
@@ -500,7 +506,7 @@ impl<A> Ud<A> {
     }
 
     /// Releases all verbs resources; the kernel waits for that before it removes an adapter.
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.set_state(State::Closed);
         self.groups.clear();
         self.polled.close(&self.counters);

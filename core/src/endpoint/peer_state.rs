@@ -63,7 +63,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             DeviceEvent::NoPath { peer, .. } if !self.has_rails() => self.fail(now, peer),
             DeviceEvent::Down(rail) if self.has_rails() => self.handle_link(now, rail, false),
             DeviceEvent::Up(rail) if self.has_rails() => self.handle_link(now, rail, true),
-            DeviceEvent::NoPath { .. } | DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
+            DeviceEvent::NoPath { peer, rail } => self.handle_no_path(now, peer, rail),
+            DeviceEvent::Path { .. } | DeviceEvent::Down(_) | DeviceEvent::Up(_) => {}
         }
     }
 

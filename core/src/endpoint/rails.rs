@@ -3,37 +3,44 @@
 use super::{Endpoint, Now, SenderFlags};
 use crate::endpoint::peer::{NO_WINDOW, Peer};
 use crate::endpoint::storage::Storage;
-use crate::ids::Rail;
+use crate::ids::{PeerId, Rail};
 use crate::list::NONE;
-use crate::window::rails::{RailState, Rails};
+use crate::window::rails::{RailMask, RailState, Rails, bit};
 use crate::wire::{Acknowledgement, DatagramKind, Echo, Flags, Header};
 
 /// The state of the links, which all peers share.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Links {
     /// Rails whose link is down.
-    down: u8,
+    down: RailMask,
     /// Rails over which some peer did not answer of late.
-    suspects: u8,
+    suspects: RailMask,
+    /// Rails that do not lead to every peer.
+    partial: RailMask,
 }
 
 impl Links {
-    pub(super) const UP: Self = Self { down: 0, suspects: 0 };
+    pub(super) const UP: Self = Self { down: 0, suspects: 0, partial: 0 };
 
-    /// Rails that have to answer a probe before they are used.
-    pub(super) const fn doubtful(&self) -> u8 {
+    /// Rails that are out of use: down, or without an answer of late.
+    pub(super) const fn doubtful(&self) -> RailMask {
         self.down | self.suspects
     }
 
-    /// Notes the dead rails to a peer; `answered` may have been among them.
-    pub(super) fn note(&mut self, dead: u8, answered: Option<Rail>) {
-        let cleared = answered.map_or(0, |rail| 1 << (rail.0 & 7));
-        self.suspects = self.suspects & !cleared | dead;
+    /// Rails that have to answer a probe before a new send window uses them.
+    pub(super) const fn unproven(&self) -> RailMask {
+        self.doubtful() | self.partial
+    }
+
+    /// Notes the rails to a peer that died; `answered` may have been among them.
+    pub(super) fn note(&mut self, died: RailMask, answered: Option<Rail>) {
+        let cleared = answered.map_or(0, bit);
+        self.suspects = self.suspects & !cleared | died;
     }
 
     /// A link that came up has to answer first: what it leads to may not be there.
-    const fn set_down(&mut self, rail: Rail, is_down: bool) {
-        let mask = 1 << (rail.0 & 7);
+    fn set_down(&mut self, rail: Rail, is_down: bool) {
+        let mask = bit(rail);
         if !is_down {
             self.suspects |= self.down & mask;
         }
@@ -54,9 +61,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         self.rails() > 1
     }
 
-    /// The rails, one bit for each, that have to answer a probe before they are used for a peer without a send window:
-    /// their link is down, or some peer did not answer over them of late.
-    pub const fn doubtful_rails(&self) -> u8 {
+    /// The rails that are out of use, one bit for each: their link is down, or some peer did not answer over them of
+    /// late. Not those that a peer lacks.
+    pub const fn doubtful_rails(&self) -> RailMask {
         self.links.doubtful()
     }
 
@@ -67,7 +74,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     }
 
     /// What is known of the rails to a peer that has a send window: none if there is one rail.
-    pub fn rail_states(&self, peer: crate::ids::PeerId) -> &[RailState<S::Time>] {
+    pub fn rail_states(&self, peer: PeerId) -> &[RailState<S::Time>] {
         let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender);
         self.senders.rails_of(u32::from(sender))
     }
@@ -96,10 +103,19 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         first
     }
 
-    /// Probes a rail to every peer that has a send window: a peer may answer over it now.
-    pub fn probe_rail(&mut self, now: Now<S, W, BITS>, rail: Rail) {
+    /// Probes a rail to a peer, which may answer over it now. Without effect if the peer has no send window.
+    pub fn probe_rail(&mut self, now: Now<S, W, BITS>, peer: PeerId, rail: Rail) {
         if self.has_rails() && rail.0 < self.rails() {
-            self.update_rail(now, |rails| rails.request_probe(Some(rail)));
+            self.update_rail(now, peer, |rails| rails.request_probe(Some(rail)));
+        }
+    }
+
+    /// No path leads to the peer over one of several rails. Windows to all peers start with a probe over it from now on,
+    /// since a peer's record does not say which rails lead to it.
+    pub(super) fn handle_no_path(&mut self, now: Now<S, W, BITS>, peer: PeerId, rail: Rail) {
+        if rail.0 < self.rails() {
+            self.links.partial |= bit(rail);
+            self.update_rail(now, peer, |rails| rails.handle_no_path(rail));
         }
     }
 
@@ -110,14 +126,23 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             return;
         }
         self.links.set_down(rail, !is_up);
-        self.update_rail(now, |rails| match is_up {
+        self.update_rails(now, |rails| match is_up {
             true => rails.request_probe(Some(rail)),
-            false => rails.handle_death(rail),
+            false => rails.handle_no_path(rail),
         });
     }
 
+    /// Updates the rails to a peer that has a send window.
+    fn update_rail(&mut self, now: Now<S, W, BITS>, peer: PeerId, update: impl Fn(&mut Rails<'_, S::Time>)) {
+        let sender = u32::from(self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender));
+        if let Some((record, states)) = self.senders.with_rails(sender) {
+            update(&mut Rails::new(&mut record.path, states));
+            self.update_sender(now, sender);
+        }
+    }
+
     /// Updates the rails to every peer that has a send window.
-    fn update_rail(&mut self, now: Now<S, W, BITS>, update: impl Fn(&mut Rails<'_, S::Time>)) {
+    fn update_rails(&mut self, now: Now<S, W, BITS>, update: impl Fn(&mut Rails<'_, S::Time>)) {
         for sender in 0..self.senders.len() {
             let Some((record, states)) = self.senders.with_rails(sender) else { break };
             if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {

@@ -63,7 +63,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut rails = Rails::new(&mut record.path, states);
         let expired = record.window.handle_timeout(now, &mut rails);
         if has_rails {
-            self.links.note(rails.dead(), None);
+            self.links.note(rails.died(), None);
         }
         if expired {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED

@@ -71,7 +71,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let (record, states) = self.senders.with_rails(i)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
-        Rails::new(&mut record.path, states).start(parameters, self.links.doubtful());
+        Rails::new(&mut record.path, states).start(parameters, self.links.unproven());
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;

@@ -62,12 +62,12 @@ impl<'a, T: Time> Rails<'a, T> {
         Self { only: path, states }
     }
 
-    /// Takes unused records into use; rails of `suspects` count as dead until they answer.
-    pub fn start(&mut self, parameters: PathParameters, suspects: u8) {
+    /// Takes unused records into use; rails of `unproven` are not used before they answer.
+    pub fn start(&mut self, parameters: PathParameters, unproven: RailMask) {
         for (i, state) in self.states.iter_mut().enumerate() {
             *state = RailState { path: Path::new(parameters), ..RailState::FREE };
-            if suspects & bit(Rail(i as u8)) != 0 {
-                state.standing = Standing::Dead;
+            if unproven & bit(Rail(i as u8)) != 0 {
+                state.standing = Standing::Unproven;
                 state.timer.request_probe();
             }
         }
@@ -120,6 +120,11 @@ impl<'a, T: Time> Rails<'a, T> {
     /// The dead rails.
     pub(crate) fn dead(&self) -> u8 {
         self.numbered().filter(|(_, state)| state.is_dead()).fold(0, |mask, (rail, _)| mask | bit(rail))
+    }
+
+    /// The dead rails that lived before.
+    pub(crate) fn died(&self) -> RailMask {
+        self.numbered().filter(|(_, state)| state.has_died()).fold(0, |mask, (rail, _)| mask | bit(rail))
     }
 
     /// The rails that may be used: those that live, or all if none does.
@@ -294,8 +299,18 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// A rail is dead: a probe on another asks which of its segments have arrived, unless one does already.
     pub(crate) fn handle_death(&mut self, rail: Rail) {
-        if let Some(state) = self.get_mut(rail) {
-            state.standing = Standing::Dead;
+        self.leave(rail, Standing::Dead);
+    }
+
+    /// No path leads to the peer over the rail, as its link is down or the peer lacks it: it has to answer before it is
+    /// used.
+    pub(crate) fn handle_no_path(&mut self, rail: Rail) {
+        self.leave(rail, Standing::Unproven);
+    }
+
+    fn leave(&mut self, rail: Rail, standing: Standing) {
+        if let Some(state) = self.get_mut(rail).filter(|state| state.standing != Standing::Unproven) {
+            state.standing = standing;
         }
         self.forget_pairs(bit(rail));
         let asked = self.choose_for_control(rail);

@@ -158,11 +158,8 @@ impl Membership {
             ServerMessage::Rail { rank, incarnation, rail, lanes } => {
                 // A record that has not arrived yet will arrive with it.
                 let line = self.table.get_mut(usize::try_from(rank.0).ok()?);
-                let number = match line.filter(|line| line.incarnation == incarnation) {
-                    Some(line) if line.rails() == usize::from(rail) => line.add_rail(lanes),
-                    _ => None,
-                };
-                if number.is_none() {
+                let line = line.filter(|line| line.incarnation == incarnation);
+                if !line.is_some_and(|line| line.add_rail(rail, lanes)) {
                     return Some(());
                 }
                 MembershipEvent::Rail { rank, incarnation, rail, lanes }
@@ -306,10 +303,10 @@ impl Membership {
         self.send(&ClientMessage::Polling { asker, milliseconds });
     }
 
-    /// Announces the addresses of this process's next rail to all ranks, this one included: each gets a
+    /// Announces this process's next rail, of this number, and its addresses to all ranks, this one included: each gets a
     /// [`MembershipEvent::Rail`]. Does not wait.
-    pub fn add_rail(&mut self, lanes: [SocketAddr; 2]) {
-        self.send(&ClientMessage::Rail(lanes));
+    pub fn add_rail(&mut self, rail: u8, lanes: [SocketAddr; 2]) {
+        self.send(&ClientMessage::Rail { rail, lanes });
     }
 
     /// Announces that this process leaves the job without finishing it: fences and agreements do not wait for it. Does

@@ -224,11 +224,11 @@ impl MembershipState {
         }
     }
 
-    /// A rank has opened its next rail. `seen` is the peer address of its connection.
-    pub(crate) fn handle_rail(&mut self, rank: Rank, lanes: [SocketAddr; 2], seen: IpAddr) {
+    /// A rank has opened its next rail, of this number. `seen` is the peer address of its connection.
+    pub(crate) fn handle_rail(&mut self, rank: Rank, (rail, lanes): (u8, [SocketAddr; 2]), seen: IpAddr) {
         let lanes = lanes.map(|lane| reachable(lane, seen));
         if let Some(MemberState::Joined { entry, .. }) = self.member_mut(rank)
-            && let Some(rail) = entry.add_rail(lanes)
+            && entry.add_rail(rail, lanes)
         {
             let incarnation = entry.incarnation;
             self.effects.push_back(Effect::Broadcast(ServerMessage::Rail { rank, incarnation, rail, lanes }));

@@ -81,8 +81,8 @@ pub(crate) enum ClientMessage {
     QueryPolling(Rank),
     /// The answer to [`ServerMessage::QueryPolling`].
     Polling { asker: Rank, milliseconds: u64 },
-    /// The rank has opened its next rail: the addresses of its queues there.
-    Rail([SocketAddr; 2]),
+    /// The rank has opened a further rail, counted from 1: the addresses of its queues there.
+    Rail { rail: u8, lanes: [SocketAddr; 2] },
 }
 
 /// A message from the server to a rank or an agent.

@@ -71,6 +71,8 @@ pub struct PeerRecord {
     pub addresses: [SocketAddr; 2],
     /// The same on each further rail.
     pub further_rails: Vec<[SocketAddr; 2]>,
+    /// Rails that it had when it joined.
+    pub initial_rails: u8,
     /// Rails that it has room for.
     pub rails_max: u8,
     /// Whether every datagram to and from it needs a checksum, since a link may corrupt it.
@@ -85,10 +87,16 @@ impl LocalRecord {
         self.further_rails.len() < RAILS_MAX
     }
 
+    /// Number of rails.
+    pub fn rails(&self) -> u8 {
+        u8::try_from(self.further_rails.len()).unwrap_or(u8::MAX).saturating_add(1)
+    }
+
     /// The record that other ranks receive, for a process of this node whose unspecified hosts are at `seen`.
     pub(crate) fn into_record(self, node: u32, seen: impl Fn(&SocketAddr) -> IpAddr) -> PeerRecord {
         let reachable = |lane: SocketAddr| reachable(lane, seen(&lane));
         PeerRecord {
+            initial_rails: self.rails(),
             incarnation: self.incarnation,
             node,
             location: self.location,
@@ -111,16 +119,18 @@ pub(crate) fn reachable(mut lane: SocketAddr, seen: IpAddr) -> SocketAddr {
 }
 
 impl PeerRecord {
-    /// Adds a rail. Returns its number, unless there are [`RAILS_MAX`].
-    pub(crate) fn add_rail(&mut self, lanes: [SocketAddr; 2]) -> Option<u8> {
-        let number = u8::try_from(self.rails()).ok().filter(|number| usize::from(*number) < RAILS_MAX)?;
-        self.further_rails.push(lanes);
-        Some(number)
+    /// Adds the next rail. Returns false, without effect, if it has another number or there are [`RAILS_MAX`].
+    pub(crate) fn add_rail(&mut self, rail: u8, lanes: [SocketAddr; 2]) -> bool {
+        let is_next = self.rails() == usize::from(rail) && self.rails() < RAILS_MAX;
+        if is_next {
+            self.further_rails.push(lanes);
+        }
+        is_next
     }
 
-    /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, three
+    /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, four
     /// more.
-    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 3;
+    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 4;
 
     /// Number of rails.
     pub const fn rails(&self) -> usize {

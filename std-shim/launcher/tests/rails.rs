@@ -119,6 +119,7 @@ fn a_rail_that_is_added_carries_messages() {
         for rank in stats(options, "added", &[]) {
             let sent = of_rails(&rank, "bytes_sent");
             assert!(sent.iter().take(used).all(|bytes| *bytes > MESSAGE as u64), "{options}: {rank}");
+            assert!(of_rails(&rank, "deaths").iter().all(|deaths| *deaths == 0), "{options}: {rank}");
         }
     }
 }
@@ -130,13 +131,27 @@ fn rails_that_do_not_fit_are_refused() {
     let refused = run("-n 2 --rails 5", "work");
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && errors.contains("a number of rails from 1 to 4"), "{errors}");
-    let end = "start all ranks with as many (--rails, UNISONO_RAILS)";
-    let differ = |rank, theirs, own| format!("rank {rank} has {theirs} rails and this rank has {own}: {end}");
+    let end = "start all ranks with as many (--rails, UNISONO_RAILS), and with as much room for more (--rails-max, \
+               UNISONO_RAILS_MAX)";
+    let differ = |max: [u32; 2], rank, theirs, own| {
+        let [their_max, own_max] = max;
+        format!(
+            "rank {rank} starts with {theirs} rails of at most {their_max}, and this rank with {own} of at most \
+             {own_max}: {end}"
+        )
+    };
     // The job ends with the first rank that leaves it.
-    let refused = run("-n 3 --device udp --rails 2", "differ");
-    let printed = String::from_utf8_lossy(&refused.stdout).into_owned();
-    let lines = [differ(0, 2, 3), differ(2, 3, 2)];
-    assert!(!printed.is_empty() && printed.lines().all(|line| lines.iter().any(|known| known == line)), "{printed}");
+    for (options, max) in
+        [("-n 3 --device udp --rails 2", [2, 3]), ("-n 3 --device udp --rails 2 --rails-max 4", [4, 4])]
+    {
+        let refused = run(options, "differ");
+        let printed = String::from_utf8_lossy(&refused.stdout).into_owned();
+        let lines = [differ(max, 0, 2, 3), differ([max[1], max[0]], 2, 3, 2)];
+        assert!(
+            !printed.is_empty() && printed.lines().all(|line| lines.iter().any(|known| known == line)),
+            "{printed}"
+        );
+    }
 }
 
 fn checksums_are_agreed_on() {

@@ -77,6 +77,14 @@ impl RailsChoice {
         *self == Self::default()
     }
 
+    /// The number of rails that are open from the start: at least one.
+    pub fn count(&self) -> u8 {
+        match self {
+            Self::Count(count) => (*count).clamp(1, MAX_RAILS),
+            Self::Places(places) => places.iter().flatten().fold(0, |count: u8, _| count.saturating_add(1)).max(1),
+        }
+    }
+
     /// The addresses of the rails, of which there is at least one. `own` is that of a process without this setting.
     ///
     /// # Errors

@@ -175,6 +175,7 @@ mod tests {
             mtu: 0,
             addresses: [lane; 2],
             further_rails: Vec::new(),
+            initial_rails: 1,
             rails_max: 1,
             checksums: true,
             digests: unisono_bootstrap::Digests::default(),

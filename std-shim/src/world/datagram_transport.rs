@@ -143,23 +143,28 @@ impl DatagramTransport {
         }
     }
 
-    /// Opens another rail at this address.
-    pub(super) fn open_rail(&mut self, address: IpAddr) -> Result<Rail, AddRailError> {
+    /// Opens another rail at this address. Returns its number, and its addresses as [`lanes`](Self::lanes) does.
+    pub(super) fn open_rail(&mut self, address: IpAddr) -> Result<(Rail, [SocketAddr; 2]), AddRailError> {
         match self {
-            Self::Udp(device) => Ok(device.open_rail(address)?),
+            Self::Udp(device) => {
+                let (rail, path) = device.open_rail(address)?;
+                Ok((rail, lanes_of(path)))
+            }
             #[cfg(feature = "verbs")]
             Self::Verbs(_) | Self::VerbsRails(_) => Err(AddRailError::Unsupported),
         }
     }
 
-    /// Sets the addresses of a peer on a rail that is open.
-    pub(super) fn set_rail_path(&mut self, peer: PeerId, rail: Rail, [polled, interrupt]: [SocketAddr; 2], mtu: u32) {
+    /// Sets the addresses of a peer on a rail that is open; `None`: it has none there.
+    pub(super) fn set_rail_path(&mut self, peer: PeerId, rail: Rail, lanes: Option<[SocketAddr; 2]>, mtu: u32) {
         match self {
             Self::Udp(device) if rail.0 < device.open_rails() => {
-                let path = Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() };
-                let set = device.set_rail_path(peer, rail, path, mtu);
-                if set.is_err() {
-                    tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
+                let set = lanes.map(|lanes| device.set_rail_path(peer, rail, path_of(lanes), mtu));
+                if let Some(Err(error)) = &set {
+                    tracing::warn!(rank = peer.0, rail = rail.0, ?error, "no path on this rail");
+                }
+                if !matches!(set, Some(Ok(()))) {
+                    device.clear_rail_path(peer, rail);
                 }
             }
             Self::Udp(_) => {}
@@ -193,10 +198,7 @@ impl DatagramTransport {
     /// Its addresses on a rail, as bootstrap publishes them.
     pub(super) fn lanes(&self, rail: Rail) -> std::io::Result<[SocketAddr; 2]> {
         match self {
-            Self::Udp(device) => {
-                let path = device.local_on(rail)?;
-                Ok([path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port)))
-            }
+            Self::Udp(device) => Ok(lanes_of(device.local_on(rail)?)),
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => Ok(lanes::of(&device.local())),
             #[cfg(feature = "verbs")]
@@ -213,20 +215,12 @@ impl DatagramTransport {
         let (lanes, mtu) = (entry.addresses, entry.mtu);
         match self {
             Self::Udp(device) => {
-                let path = |[polled, interrupt]: [SocketAddr; 2]| Path {
-                    address: polled.ip(),
-                    polled: polled.port(),
-                    interrupt: interrupt.port(),
-                };
-                let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
-                for (rail, lanes) in (1..device.open_rails()).map(Rail).zip(further) {
-                    device.clear_rail_path(peer, rail);
-                    let set = lanes.map(|lanes| device.set_rail_path(peer, rail, path(*lanes), mtu));
-                    if !matches!(set, Some(Ok(()))) {
-                        tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
-                    }
+                let set = device.set_path(peer, path_of(lanes), mtu).map_err(|error| error.to_string());
+                for rail in (1..self.open_rails()).map(Rail) {
+                    let lanes = entry.further_rails.get(usize::from(rail.0).wrapping_sub(1));
+                    self.set_rail_path(peer, rail, lanes.copied(), mtu);
                 }
-                device.set_path(peer, path(lanes), mtu).map_err(|error| error.to_string())
+                set
             }
             #[cfg(feature = "verbs")]
             Self::Verbs(device) => {
@@ -237,10 +231,10 @@ impl DatagramTransport {
             Self::VerbsRails(device) => {
                 let further = entry.further_rails.iter().map(Some).chain(core::iter::repeat(None));
                 for (rail, lanes) in (1..device.limits().rails).map(Rail).zip(further) {
-                    device.clear_path(peer, rail);
                     let path = lanes.and_then(|lanes| lanes::path(*lanes));
                     let set = path.map(|path| device.set_path(peer, rail, path, mtu));
                     if !matches!(set, Some(Ok(()))) {
+                        device.clear_path(peer, rail);
                         tracing::warn!(rank = peer.0, rail = rail.0, ?set, "no path on this rail");
                     }
                 }
@@ -568,6 +562,15 @@ const fn groups_of(transport: &TransportSettings) -> u16 {
         (true, 0) => GROUPS_MAX,
         (true, _) => GROUPS_MAX.saturating_add(GroupsChoice::POOL_MAX as u16),
     }
+}
+
+/// The addresses of a device's sockets, as bootstrap publishes them.
+fn lanes_of(path: Path) -> [SocketAddr; 2] {
+    [path.polled, path.interrupt].map(|port| SocketAddr::new(path.address, port))
+}
+
+fn path_of([polled, interrupt]: [SocketAddr; 2]) -> Path {
+    Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() }
 }
 
 /// Opens the adapter of this rank, or those of its rails: the ranks of a node share its adapters evenly.

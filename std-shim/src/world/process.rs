@@ -142,7 +142,7 @@ impl Process {
         let is_whole = shm.as_ref().is_some_and(|shm| shm.peer_count + 1 == rank_slot.1);
         let digests = settings.digests();
         let groups = device.lanes(Rail(0)).ok().and_then(|[local, _]| GroupNames::new(settings, local.ip()));
-        let multicast = MulticastUse::of(device.limits().groups > 0, device.limits().rails);
+        let multicast = MulticastUse::of(device.limits().groups > 0, settings.transport.rails);
         let cache = |is_whole| ScheduleCache::new(settings.tuning.clone(), is_whole, multicast);
         let choices = [false, true].map(cache);
         let slots = CommunicatorSlots::new(shm.as_ref().map(|shm| shm.node.clone()));
@@ -250,20 +250,16 @@ impl Process {
         if device.integrity() == Integrity::Link && !*trusts_links && !address.is_loopback() {
             return Err(AddRailError::Unchecked(address));
         }
-        let rail = device.open_rail(address)?;
-        let lanes = device.lanes(rail).map_err(AddRailError::System)?;
-        rails.open(rail);
+        let (rail, lanes) = device.open_rail(address)?;
+        rails.open_later(rail);
         for rank in (0..self.size).map(Rank).filter(|rank| *rank != self.rank) {
             let entry = self.membership.as_ref().and_then(|membership| membership.table().get(rank.0 as usize));
-            let Some((lanes, mtu)) = entry
-                .and_then(|entry| Some((*entry.further_rails.get(usize::from(rail.0).checked_sub(1)?)?, entry.mtu)))
-            else {
-                continue;
-            };
-            self.datagrams.device.set_rail_path(rank.into(), rail, lanes, mtu);
+            let lanes = entry.and_then(|entry| entry.further_rails.get(usize::from(rail.0).checked_sub(1)?));
+            let mtu = entry.map_or(0, |entry| entry.mtu);
+            self.datagrams.device.set_rail_path(rank.into(), rail, lanes.copied(), mtu);
         }
         if let Some(membership) = &mut self.membership {
-            membership.add_rail(lanes);
+            membership.add_rail(rail.0, lanes);
         }
         self.progress(false);
         Ok(rail)
@@ -273,9 +269,9 @@ impl Process {
     pub(super) fn handle_peer_rail(&mut self, now: u64, rank: Rank, rail: Rail, lanes: [SocketAddr; 2]) {
         let entry = self.membership.as_ref().and_then(|membership| membership.table().get(rank.0 as usize));
         let Some(mtu) = entry.filter(|_| rank != self.rank).map(|entry| entry.mtu) else { return };
-        self.datagrams.device.set_rail_path(rank.into(), rail, lanes, mtu);
+        self.datagrams.device.set_rail_path(rank.into(), rail, Some(lanes), mtu);
         if rail.0 < self.datagrams.device.open_rails() {
-            self.transport.endpoint.probe_rail(now, rail);
+            self.transport.endpoint.probe_rail(now, rank.into(), rail);
         }
     }
 

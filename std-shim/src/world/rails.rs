@@ -103,9 +103,15 @@ fn time(units: u32) -> Duration {
 }
 
 impl RailMonitor {
-    /// A rail is open; it is not in use before a peer answers over it, unless it is from the start.
+    /// A rail is open from the start.
     pub(super) const fn open(&mut self, rail: Rail) {
         self.open |= 1 << (rail.0 & 7);
+    }
+
+    /// A rail has opened; it is not in use before a peer answers over it, and has not died.
+    pub(super) const fn open_later(&mut self, rail: Rail) {
+        self.open(rail);
+        self.doubtful |= 1 << (rail.0 & 7);
     }
 
     /// Notes which rails are in use.
@@ -181,9 +187,6 @@ pub enum AddRailError {
     /// The device's rails are those that it started with.
     #[error("rails are added to the device udp only")]
     Unsupported,
-    /// The operating system refuses a resource.
-    #[error("cannot open the rail: {0}")]
-    System(std::io::Error),
 }
 
 impl World {

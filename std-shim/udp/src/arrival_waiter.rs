@@ -83,6 +83,15 @@ impl ArrivalWaiter {
         Ok(())
     }
 
+    /// Undoes [`add`](Self::add).
+    pub(super) fn remove(&self, socket: &Arc<Socket>) {
+        let Arrivals::Sockets(sockets) = &self.arrivals else { return };
+        let (all, known) = &**sockets;
+        // It fails only for a socket that is not there.
+        let _ = epoll::delete(all, socket);
+        known.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, socket));
+    }
+
     /// From now on arrivals at this socket end a wait, too, but not one that has begun.
     pub(super) fn watch(&self, socket: Arc<Socket>) {
         self.groups().push(socket);

@@ -138,6 +138,12 @@ fn link_mtu(local: IpAddr) -> Option<u32> {
     socket::link_mtu(local).map(|mtu| mtu.saturating_sub(header).clamp(MTU_MIN, MTU_MAX))
 }
 
+/// The path to the sockets of a rail.
+fn path_to(polled: &Socket, interrupt: &Socket) -> io::Result<Path> {
+    let [polled, interrupt] = [polled.local()?, interrupt.local()?];
+    Ok(Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() })
+}
+
 impl Udp {
     /// Binds the sockets.
     pub fn bind(options: &Options) -> Result<Self, BindError> {
@@ -209,11 +215,12 @@ impl Udp {
     }
 
     /// Opens another rail at this address, which has no paths yet. If the address is not the first rail's, it uses the
-    /// interface with its address alone, where the system allows that.
+    /// interface with its address alone, where the system allows that. Returns its number and its addresses, as
+    /// [`local_on`](Self::local_on) does.
     ///
     /// # Errors
     /// [`BindError`]; nothing has changed.
-    pub fn open_rail(&mut self, local: IpAddr) -> Result<Rail, BindError> {
+    pub fn open_rail(&mut self, local: IpAddr) -> Result<(Rail, Path), BindError> {
         let rail = Rail(self.open_rails());
         if rail.0 >= self.limits.rails {
             return Err(BindError::Rails(usize::from(rail.0) + 1));
@@ -226,15 +233,16 @@ impl Udp {
         let [polled, interrupt] = [DeviceQueue::Polled, DeviceQueue::Interrupt]
             .map(|lane| self.opener.open(rail, local, 0, lane, &self.pool));
         let (polled, interrupt) = (polled?, interrupt?);
+        let path = path_to(&polled.socket, &interrupt.socket)?;
         self.polled.add(polled)?;
         if let Err(error) = self.interrupt.add(interrupt) {
-            self.polled.rails.pop();
+            self.polled.remove_last();
             return Err(error.into());
         }
         self.table.add_rail(!local.is_ipv4());
         self.transmitters.push(Transmitter::new(rail, self.opener.gso));
         self.events.push_back(DeviceEvent::Up(rail));
-        Ok(rail)
+        Ok((rail, path))
     }
 
     /// The addresses of the two sockets on the first rail, which the peers pass to [`set_path`](Self::set_path). An
@@ -248,12 +256,10 @@ impl Udp {
     /// # Errors
     /// There is no such rail.
     pub fn local_on(&self, rail: Rail) -> io::Result<Path> {
-        let socket = |queue: &SocketQueue| match queue.rails.get(usize::from(rail.0)) {
-            Some(rail) => rail.socket.local(),
-            None => Err(io::ErrorKind::NotFound.into()),
-        };
-        let [polled, interrupt] = [socket(&self.polled)?, socket(&self.interrupt)?];
-        Ok(Path { address: polled.ip(), polled: polled.port(), interrupt: interrupt.port() })
+        fn socket(queue: &SocketQueue, rail: Rail) -> io::Result<&Socket> {
+            queue.rails.get(usize::from(rail.0)).map(|rail| &*rail.socket).ok_or(io::ErrorKind::NotFound.into())
+        }
+        path_to(socket(&self.polled, rail)?, socket(&self.interrupt, rail)?)
     }
 
     /// Sets a peer's address on the first rail. `mtu` is the peer's MTU in bytes of UDP payload, header and checksum
@@ -268,9 +274,10 @@ impl Udp {
         self.table.set(peer, rail, path, mtu)
     }
 
-    /// Forgets a peer's address on a rail: datagrams to it are lost there.
+    /// Forgets a peer's address on a rail: datagrams to it are lost there, as [`DeviceEvent::NoPath`] reports.
     pub fn clear_rail_path(&mut self, peer: PeerId, rail: Rail) {
         self.table.clear(peer, rail);
+        self.events.push_back(DeviceEvent::NoPath { peer, rail });
     }
 
     /// Whether frames have checksums from now on, those that are sent and those that are received: they do at first. All

@@ -57,6 +57,13 @@ impl SocketQueue {
         Ok(())
     }
 
+    /// Undoes [`add`](Self::add).
+    pub(super) fn remove_last(&mut self) {
+        if let Some(rail) = self.rails.pop() {
+            self.waiter.remove(&rail.socket);
+        }
+    }
+
     /// Sends what is posted, through the transmitter of each rail; what is posted for a rail that is not open is lost. Calls `answer` with the state of the links.
     pub(super) fn flush(
         &mut self,

@@ -7,10 +7,12 @@ use unisono_core::device::DeviceEvent;
 use unisono_core::endpoint::Event;
 use unisono_core::ids::Rail;
 use unisono_core::schedule::{Algorithm, Spec};
+use unisono_core::window::rails::RailState;
 use unisono_tests::scenarios::ports::{self, PortScenario};
 use unisono_tests::scenarios::rails::{RECEIVER, RailStream, SENDER};
 use unisono_tests::scenarios::schedules::{Workload, run_over};
-use unisono_tests::sim::{Config, Link, Network};
+use unisono_tests::sim::node::{SimProcess, job};
+use unisono_tests::sim::{Config, Link, Network, NodeId};
 
 const MS: u64 = 1_000_000;
 
@@ -95,11 +97,11 @@ fn cut_rail_pauses_for_three_timeouts_and_leaves_the_other_busy() {
 fn link_that_goes_down_is_left_at_once() {
     let mut stream = RailStream::new(9, &[500_000_000; 2], 64 << 10);
     stream.run_until(20 * MS);
-    stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), false);
+    stream.network.set_rail_linked(SENDER, Rail(1), false);
     stream.run_until(40 * MS);
     let share = stream.utilization(22 * MS, 40 * MS, [0]);
     assert!(share >= 0.95, "{share}");
-    stream.network.set_rail_linked(unisono_tests::sim::NodeId(0), Rail(1), true);
+    stream.network.set_rail_linked(SENDER, Rail(1), true);
     stream.run_until(80 * MS);
     let share = stream.utilization(60 * MS, 80 * MS, [0, 1]);
     assert!(share >= 0.95, "{share} after the link is up");
@@ -122,7 +124,7 @@ fn a_rail_that_is_added_later_is_used() {
     let share = stream.utilization(50 * MS, 80 * MS, [0]);
     assert!(share >= 0.95, "{share} of the only rail that both have");
     stream.network.set_rail_linked(RECEIVER, Rail(1), true);
-    stream.nodes[0].endpoint.probe_rail(stream.network.now(), Rail(1));
+    stream.nodes[0].endpoint.probe_rail(stream.network.now(), RECEIVER.into(), Rail(1));
     stream.nodes[0].wake();
     stream.run_until(120 * MS);
     let share = stream.utilization(100 * MS, 120 * MS, [0, 1]);
@@ -177,6 +179,43 @@ fn a_rail_without_path_fails_no_peer_that_another_reaches() {
     stream.nodes[0].endpoint.handle_device_event(stream.network.now(), event);
     stream.run_until(40 * MS);
     assert_eq!(stream.finish(1_000 * MS), (0, 0));
+}
+
+/// Two peers lack a path to each other over a rail; a third one has all.
+#[test]
+fn a_rail_that_one_peer_lacks_serves_the_other() {
+    let network = Network::new(16, Config { rails: 2, ..Config::default() });
+    let mut nodes: Vec<SimProcess> = job(&network, 3, |_, _| {});
+    let (lacking, other) = ([NodeId(0), NodeId(2)], NodeId(1));
+    for (from, to) in [(0, 1), (1, 0)].map(|(from, to)| (lacking[from], lacking[to])) {
+        network.cut_rail(from, to, Rail(1));
+        let event = DeviceEvent::NoPath { peer: to.into(), rail: Rail(1) };
+        nodes[from.0 as usize].endpoint.handle_device_event(network.now(), event);
+    }
+    let mut arrived = [0; 3];
+    for round in 1..=20 {
+        // From the fourth round on, long enough for windows to be given back.
+        for _ in 0..8 {
+            for to in [other, lacking[1]] {
+                nodes[0].send(to, &[7; 600]).expect("room");
+            }
+        }
+        let pause = if round < 4 { 2 } else { 100 };
+        let deadline = network.now() + pause * MS;
+        while let Some(step) = network.step_until(deadline) {
+            let node = &mut nodes[step.node.0 as usize];
+            let failed = node.drive(step.lane).iter().any(|event| !matches!(event, Event::Completed(_, Ok(()))));
+            assert!(!failed, "round {round}");
+            assert_eq!(node.endpoint.doubtful_rails(), 0, "{:?}, round {round}", step.node);
+            arrived[step.node.0 as usize] += node.take_messages().len();
+        }
+        let dead =
+            |to: NodeId| nodes[0].endpoint.rail_states(to.into()).iter().map(RailState::is_dead).collect::<Vec<_>>();
+        if round < 4 {
+            assert_eq!((dead(other), dead(lacking[1])), (vec![false; 2], vec![false, true]), "round {round}");
+        }
+    }
+    assert_eq!(arrived, [0, 160, 160]);
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub struct UdRailCounts {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Datagrams that had no room because the link was down.
+    /// Datagrams that had no room because the link was down or the queue pair had failed.
     pub lost: u64,
     /// Datagrams received.
     pub received: u64,
@@ -116,6 +116,13 @@ impl Postings {
         // As many postings after the last complete one.
         let open = oldest.max().map_or(0, |later| later.wrapping_add(1));
         Ticket(self.last.0.wrapping_sub(open))
+    }
+
+    /// The rail is closed: nothing is posted there any more.
+    fn forget(&mut self, rail: usize) {
+        if let Some(pending) = self.pending.get_mut(rail) {
+            pending.clear();
+        }
     }
 
     fn is_pending(&self, rail: usize) -> bool {
@@ -254,17 +261,23 @@ impl<A: Lent> UdRails<A> {
         postings.completed()
     }
 
-    /// Restarts the queue pairs of rails whose link is down and whose postings stay incomplete: others wait for them.
+    /// Restarts the queue pairs of rails whose link is down and whose postings stay incomplete: others wait for them. If
+    /// even that does not complete them, the rail is closed.
     fn release_stuck(&mut self) {
         for (number, rail) in self.rails.iter_mut().enumerate() {
             if rail.down_since.is_none_or(|since| since.elapsed() < COMPLETION_TIMEOUT) {
                 continue;
             }
             rail.down_since = Some(Instant::now());
-            for (lane, postings) in [DeviceQueue::Polled, DeviceQueue::Interrupt].into_iter().zip(&self.postings) {
+            for (lane, postings) in [DeviceQueue::Polled, DeviceQueue::Interrupt].into_iter().zip(&mut self.postings) {
                 if postings.is_pending(number) {
                     rail.device.restart(lane);
+                    postings.handle_completed(number, rail.device.completed(lane));
                 }
+            }
+            if self.postings.iter().any(|postings| postings.is_pending(number)) {
+                rail.device.close();
+                self.postings.iter_mut().for_each(|postings| postings.forget(number));
             }
         }
     }
@@ -276,7 +289,8 @@ impl<A: Lent> UdRails<A> {
             DeviceEvent::Path { peer, mtu, .. } => DeviceEvent::Path { peer, rail, mtu: mtu.min(self.limits.mtu) },
             DeviceEvent::NoPath { peer, .. } => DeviceEvent::NoPath { peer, rail },
             DeviceEvent::Down(_) => {
-                of.counts.link_downs += 1;
+                // A queue pair that fails is no link.
+                of.counts.link_downs += u64::from(of.down_since.is_none() && !of.device.is_up());
                 of.down_since = of.down_since.or_else(|| Some(Instant::now()));
                 DeviceEvent::Down(rail)
             }
@@ -396,7 +410,9 @@ impl<A: Lent> Device for UdRails<A> {
 
     fn token(&mut self, lane: DeviceQueue) -> Option<RailsToken<'_, A>> {
         // Which rail the datagram takes is not known yet.
-        let has_room = |rail: &mut RailDevice<A>| !rail.device.is_up() || rail.device.token(lane).is_some();
+        let has_room = |RailDevice { device, .. }: &mut RailDevice<A>| {
+            !device.is_up() || device.has_failed(lane) || device.token(lane).is_some()
+        };
         if !self.rails.iter_mut().all(has_room) {
             return None;
         }
@@ -522,6 +538,19 @@ mod tests {
         assert_eq!(postings.completed(), Ticket(4), "the lost one is complete");
         postings.handle_completed(1, Ticket(2));
         assert_eq!(postings.completed(), Ticket(5));
+    }
+
+    #[test]
+    fn a_closed_rail_holds_up_no_other() {
+        let mut postings = Postings::new(2);
+        for (rail, ticket) in [(0, Ticket(1)), (1, Ticket(1)), (0, Ticket(2))] {
+            postings.push(rail, Some(ticket));
+        }
+        postings.handle_completed(0, Ticket(2));
+        assert_eq!(postings.completed(), Ticket(1));
+        postings.forget(1);
+        assert!(!postings.is_pending(1));
+        assert_eq!(postings.completed(), Ticket(3));
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let mut rails = Rails::new(&mut record.path, states);
         let outcome = record.window.handle_ack(now, ack, is_queued, rail, &mut rails);
         if has_rails {
-            self.links.note(rails.dead(), Some(rail));
+            self.links.note(rails.died(), Some(rail));
         }
         if record.window.is_contradicted() {
             self.abort_peer(now, from);

@@ -35,8 +35,8 @@ impl<T: Time> Rails<'_, T> {
             let is_missing = |missed| missed >= pairs() || mutant!("rail_death_unpaired");
             let silence = T::since(now, state.silent_since).unwrap_or(u32::MAX);
             match state.standing {
-                Standing::Dead if state.in_flight == 0 => {}
-                Standing::Dead => self.handle_death(rail),
+                Standing::Dead | Standing::Unproven if state.in_flight == 0 => {}
+                Standing::Dead | Standing::Unproven => self.handle_death(rail),
                 Standing::Silent { missed, .. } if others_live && is_missing(missed) && state.is_judged() => {
                     let patience = self.patience();
                     if silence < patience {

@@ -28,6 +28,8 @@ pub(super) enum Standing {
     },
     /// It gets no segments, and is probed.
     Dead,
+    /// As dead: it has not answered since the window started.
+    Unproven,
 }
 
 /// What a send window knows of one of several rails.
@@ -84,6 +86,11 @@ impl<T: Time> RailState<T> {
 
     /// Whether it is dead: it gets no segments, and is probed.
     pub const fn is_dead(&self) -> bool {
+        matches!(self.standing, Standing::Dead | Standing::Unproven)
+    }
+
+    /// Whether it is dead and lived before.
+    pub(super) const fn has_died(&self) -> bool {
         matches!(self.standing, Standing::Dead)
     }
 

@@ -205,7 +205,7 @@ fn a_further_rail_reaches_all_ranks_and_those_that_join_later() {
     let (server, _reports) = serve(hosting(2, OnDeath::Tell));
     let mut members = join_all(server.local(), 2);
     let lanes = [SocketAddr::from(([10, 0, 0, 1], 5)), SocketAddr::from(([10, 0, 0, 1], 6))];
-    members[1].add_rail(lanes);
+    members[1].add_rail(1, lanes);
     let incarnation = members[0].table()[1].incarnation;
     for member in &mut members {
         assert_eq!(notice(member), MembershipEvent::Rail { rank: Rank(1), incarnation, rail: 1, lanes });

@@ -112,16 +112,18 @@ fn a_further_rail_is_announced_and_stays_in_the_table() {
     let lanes = |host: [u8; 4]| [SocketAddr::from((host, 7)), SocketAddr::from((host, 8))];
     let incarnation = roll.records(1, 1)[0].incarnation;
     for rail in 1..4 {
-        roll.handle_rail(Rank(1), lanes([0; 4]), seen);
+        roll.handle_rail(Rank(1), (rail + 1, lanes([0; 4])), seen);
+        assert_eq!(effects(&mut roll), [], "it is not the next one");
+        roll.handle_rail(Rank(1), (rail, lanes([0; 4])), seen);
         let message = ServerMessage::Rail { rank: Rank(1), incarnation, rail, lanes: lanes([10, 0, 0, 9]) };
         assert_eq!(effects(&mut roll), [Effect::Broadcast(message)]);
     }
-    roll.handle_rail(Rank(1), lanes([10, 0, 0, 9]), seen);
+    roll.handle_rail(Rank(1), (4, lanes([10, 0, 0, 9])), seen);
     assert_eq!(effects(&mut roll), [], "there is no room for a fifth");
     assert_eq!(roll.records(1, 1)[0].further_rails, [lanes([10, 0, 0, 9]); 3]);
     roll.handle_ended(Rank(1), Ending::Signalled(9));
     effects(&mut roll);
-    roll.handle_rail(Rank(1), lanes([10, 0, 0, 9]), seen);
+    roll.handle_rail(Rank(1), (4, lanes([10, 0, 0, 9])), seen);
     assert_eq!(effects(&mut roll), [], "a rank that has ended opens none");
 }
 

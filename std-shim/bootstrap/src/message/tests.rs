@@ -21,6 +21,7 @@ fn entry() -> PeerRecord {
         mtu: 1472,
         addresses: lanes(),
         further_rails: Vec::new(),
+        initial_rails: 1,
         rails_max: 1,
         checksums: true,
         digests: Digests { tuning: 1, transport: 2 },
@@ -45,6 +46,7 @@ fn longest_entry() -> PeerRecord {
         mtu: most,
         addresses: [lane; 2],
         further_rails: vec![[lane; 2]; RAILS_MAX - 1],
+        initial_rails: u8::MAX,
         rails_max: u8::MAX,
         checksums: true,
         digests,
@@ -100,7 +102,7 @@ fn every_client_message() -> Vec<ClientMessage> {
         ClientMessage::Waits(longest_report()),
         ClientMessage::QueryPolling(rank),
         ClientMessage::Polling { asker, milliseconds: u64::MAX },
-        ClientMessage::Rail(lanes()),
+        ClientMessage::Rail { rail: 3, lanes: lanes() },
     ]
 }
 

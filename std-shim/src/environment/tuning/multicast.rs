@@ -4,6 +4,7 @@ use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::Unsupported;
 
 use super::OverrideError;
+use crate::environment::RailsChoice;
 
 /// Its name.
 pub(crate) const NAME: &str = "multicast";
@@ -25,15 +26,16 @@ pub enum MulticastUse {
 }
 
 impl MulticastUse {
-    /// That of a job whose devices have groups, or not, and this number of rails.
+    /// That of a job whose devices have groups, or not, and that starts with these rails. Those that are added later do
+    /// not count: ranks add them at different times.
     ///
     /// ```
-    /// use unisono::environment::tuning::MulticastUse;
+    /// use unisono::environment::{RailsChoice, tuning::MulticastUse};
     ///
-    /// assert_eq!(MulticastUse::of(true, 2), MulticastUse::OnRequest);
+    /// assert_eq!(MulticastUse::of(true, RailsChoice::Count(2)), MulticastUse::OnRequest);
     /// ```
-    pub const fn of(has_groups: bool, rails: u8) -> Self {
-        match (has_groups, rails) {
+    pub fn of(has_groups: bool, rails: RailsChoice) -> Self {
+        match (has_groups, rails.count()) {
             (false, _) => Self::Unavailable,
             (true, 0..=1) => Self::Automatic,
             (true, _) => Self::OnRequest,

@@ -184,7 +184,8 @@ fn a_rail_that_opens_later_carries_datagrams_and_wakes_waiters() {
         let waiter = to.arrival_waiter(POLLED);
         assert!(from.local_on(Rail(1)).is_err());
         for device in [&mut from, &mut to] {
-            assert_eq!(device.open_rail("127.0.0.2".parse().unwrap()).unwrap(), Rail(1));
+            let (rail, path) = device.open_rail("127.0.0.2".parse().unwrap()).unwrap();
+            assert_eq!((rail, path), (Rail(1), device.local_on(Rail(1)).unwrap()));
             assert!(matches!(device.open_rail("127.0.0.2".parse().unwrap()), Err(BindError::Rails(3))));
         }
         assert_eq!((from.poll_event(), from.poll_event()), (Some(DeviceEvent::Up(Rail(1))), None));
@@ -202,6 +203,15 @@ fn a_rail_that_opens_later_carries_datagrams_and_wakes_waiters() {
         assert_eq!(receive(&mut to, 1), [(1, 2)]);
         assert_eq!((from.counters().rails[1].sent.get(), to.counters().rails[1].received.get()), (1, 1));
     }
+}
+
+#[test]
+fn a_rail_that_is_given_up_leaves_no_socket() {
+    let mut device = Udp::bind(&Options { rails_max: 2, ..options("127.0.0.1") }).unwrap();
+    device.open_rail("127.0.0.2".parse().unwrap()).unwrap();
+    let socket = Arc::downgrade(&device.polled.rails[1].socket);
+    device.polled.remove_last();
+    assert!(socket.upgrade().is_none());
 }
 
 #[test]

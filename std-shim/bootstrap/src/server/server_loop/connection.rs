@@ -115,7 +115,7 @@ impl ServerLoop {
                 ClientMessage::Waits(report) => roll.handle_waits(*rank, report),
                 ClientMessage::QueryPolling(about) => roll.handle_polling_query(*rank, about),
                 ClientMessage::Polling { asker, milliseconds } => roll.handle_polling(*rank, asker, milliseconds),
-                ClientMessage::Rail(lanes) => roll.handle_rail(*rank, lanes, seen),
+                ClientMessage::Rail { rail, lanes } => roll.handle_rail(*rank, (rail, lanes), seen),
                 _ => return None,
             },
             (Phase::Agent { node, .. }, said) => match said {

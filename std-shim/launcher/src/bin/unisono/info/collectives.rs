@@ -158,9 +158,8 @@ impl JobOptions {
         let means = if shared {
             CollectiveTransport::of_node(self.ranks)?
         } else {
-            let rails = if transport.rails.is_default() { 1 } else { 2 };
             let on_node = nodes.chunk_by(|one, other| one == other).map(<[u32]>::len).max().unwrap_or(0);
-            let multicast = MulticastUse::of(transport.multicast.is_on(), rails);
+            let multicast = MulticastUse::of(transport.multicast.is_on(), transport.rails);
             CollectiveTransport::Messages(multicast, shares_memory(on_node))
         };
         let rows = self.rows(&tuning, &means, &located)?;
