@@ -200,7 +200,22 @@ fn every_hierarchy_of_4_ranks_gives_what_its_collective_means() {
     exhaust(4, 3, 1);
 }
 
-/// Each hierarchy with every collective and algorithm; root, order, ports and the rest are drawn.
+/// Draws root, order, ports and the rest of a call.
+fn draw_call(random: &mut Random, call: Spec) -> (Spec, LowerTrees) {
+    let ports = 1 + random.below(3) as u8;
+    let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
+    let call = Spec {
+        root: Rank(random.below(call.size as usize) as u32),
+        order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
+        in_place: random.below(2) == 0,
+        segments: 1 + random.below(2) as u32,
+        ..Spec::new(call.collective, call.algorithm, call.size, ports)
+    };
+    let is_known = orders(call.collective).contains(&call.order);
+    (if is_known { call } else { Spec { order: Order::Any, ..call } }, lower)
+}
+
+/// Each hierarchy with every collective and algorithm, and a drawn call.
 fn drawn(hierarchies: u64, part: u64) {
     let seed = std::env::var("UNISONO_TEST_SEED").map_or(33, |seed| seed.parse().expect("a number"));
     let mut checked = 0;
@@ -209,16 +224,7 @@ fn drawn(hierarchies: u64, part: u64) {
         let mut random = Random::new(seed);
         let levels = draw(&mut random, 1 + random_size(part, number));
         for (kind, algorithm) in kinds() {
-            let ports = 1 + random.below(3) as u8;
-            let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
-            let call = Spec {
-                root: Rank(random.below(levels.size() as usize) as u32),
-                order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
-                in_place: random.below(2) == 0,
-                segments: 1 + random.below(2) as u32,
-                ..Spec::new(kind, algorithm, levels.size(), ports)
-            };
-            let call = if orders(kind).contains(&call.order) { call } else { Spec { order: Order::Any, ..call } };
+            let (call, lower) = draw_call(&mut random, Spec::new(kind, algorithm, levels.size(), 1));
             checked += u32::from(check(&levels, call, lower, seed).is_ok());
         }
     }
@@ -236,16 +242,7 @@ fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean(
         let mut random = Random::new(seed);
         let levels = draw_of_one_size(&mut random);
         for (kind, algorithm) in kinds() {
-            let ports = 1 + random.below(3) as u8;
-            let lower = LowerTrees { radix: 2 + random.below(3) as u8, ports: 1 + random.below(2) as u8 };
-            let call = Spec {
-                root: Rank(random.below(levels.size() as usize) as u32),
-                order: if random.below(2) == 0 { Order::Any } else { Order::Rank },
-                in_place: random.below(2) == 0,
-                segments: 1 + random.below(2) as u32,
-                ..Spec::new(kind, algorithm, levels.size(), ports)
-            };
-            let call = if orders(kind).contains(&call.order) { call } else { Spec { order: Order::Any, ..call } };
+            let (call, lower) = draw_call(&mut random, Spec::new(kind, algorithm, levels.size(), 1));
             let options = HierarchyOptions { leaders: Leaders::All, ..lower.into() };
             if has_leaders(&call) {
                 checked += u32::from(check_options(&levels, call, options, seed).is_ok());
