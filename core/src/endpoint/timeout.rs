@@ -6,7 +6,7 @@ use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::window::rails::Rails;
+use crate::window::rails::{ALL_RAILS, Rails};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
@@ -84,7 +84,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if to == NONE {
             return;
         }
-        let queued = self.queued(to).and_then(|first| self.operations.get(first)).map(|operation| operation.rails);
+        let rails_of = |first| match self.has_rails() {
+            true => self.operations.get(first).map_or(ALL_RAILS, |operation| operation.rails),
+            false => ALL_RAILS,
+        };
+        let queued = self.queued(to).map(rails_of);
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
         let Some((record, states)) = self.senders.with_rails(sender) else { return };
         let rails = Rails::new(&mut record.path, states);
