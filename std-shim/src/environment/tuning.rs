@@ -32,8 +32,8 @@ pub use table_file::{TableFile, TableFileError};
 use unisono_core::collective::token_tree::header::TreeShape;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec};
 use unisono_core::schedule::{
-    Algorithm, Choice, Constraints, GroupLevels, HierarchicalPlan, LowerTrees, Plan as Schedule, Unsupported,
-    algorithms, choose, choose_with, multicast_pays,
+    Algorithm, Choice, Constraints, LowerTrees, Plan as Schedule, Unsupported, algorithms, choose, choose_with,
+    multicast_pays,
 };
 
 use super::hierarchy::{HierarchyChoice, SubgroupChoice, Subgroups};
@@ -60,9 +60,6 @@ const BUILT_IN: &str = include_str!("tuning/measured.tuning");
 
 /// The trees below the leaders of the last level: within a node a rank copies one message at a time.
 const LOWER_TREES: LowerTrees = LowerTrees { radix: 2, ports: 1 };
-
-/// Bytes of an alltoall, of all ranks together, up to which it is composed: a leader holds those of its ranks several times.
-const COLLECTED_MAX: usize = 64 << 20;
 
 /// What selected the algorithm of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -572,174 +569,6 @@ impl Tuning {
         }
     }
 
-    /// The schedule of a collective over subgroups, and what selected it. `segments`: the least number for each block;
-    /// `group_levels`: where this rank's subgroups can exchange their parts in shared memory. `None`, equal on all ranks: the
-    /// collective is flat.
-    ///
-    /// ```
-    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
-    /// # use unisono_core::ids::Rank;
-    /// # let spec = CollectiveSpec {
-    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
-    /// #     in_place: false, reduction_id: 0,
-    /// # };
-    /// use unisono::environment::tuning::{Carrier, Tuning};
-    /// use unisono::environment::Subgroups;
-    /// use unisono_core::schedule::GroupLevels;
-    ///
-    /// // A broadcast among 4 ranks on two nodes.
-    /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose(&spec, false, Carrier::Udp, &nodes, 1, GroupLevels::NONE).is_some());
-    /// # Ok::<(), unisono::environment::HierarchyError>(())
-    /// ```
-    pub fn compose(
-        &self,
-        plan: &CollectiveSpec,
-        varying: bool,
-        carrier: Carrier,
-        over: &Subgroups,
-        segments: u32,
-        group_levels: GroupLevels,
-    ) -> Option<Composed> {
-        if over.is_auto()
-            && let Some((wanted, selected_by)) = self.wanted(plan, carrier)
-            && let Some(composed) =
-                self.compose_by(wanted, selected_by, (plan, varying), carrier, (over, segments), group_levels)
-        {
-            return Some(composed);
-        }
-        let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
-        let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
-        let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
-        if over.is_auto() && !pays() {
-            return None;
-        }
-        let (decision, composition) = self.leaders_decision(plan, carrier, over)?;
-        self.compose_over((decision, composition), (plan, varying), carrier, (over, segments), group_levels)
-    }
-
-    /// The schedule over hosts that an override or a line of a table names. `None`, equal on all ranks: it names a flat one,
-    /// or there is no such schedule.
-    fn compose_by(
-        &self,
-        wanted: Override,
-        selected_by: SelectedBy,
-        (plan, varying): (&CollectiveSpec, bool),
-        carrier: Carrier,
-        (over, segments): (&Subgroups, u32),
-        group_levels: GroupLevels,
-    ) -> Option<Composed> {
-        let Wanted::Schedule(constraints) = wanted.wanted else { return None };
-        let composition = Composition::of(selected_by, wanted.hosts?, selected_by);
-        let vary = over.hierarchy().leaders_vary(plan.collective);
-        let choice = choose_with(&leaders(plan, over)?, vary, &self.cost(carrier.into()), &constraints).ok()?;
-        let decision = Decision { choice, selected_by, override_error: None };
-        self.compose_over((decision, composition), (plan, varying), carrier, (over, segments), group_levels)
-    }
-
-    fn compose_over(
-        &self,
-        (decision, composition): (Decision, Composition),
-        (plan, varying): (&CollectiveSpec, bool),
-        carrier: Carrier,
-        (over, segments): (&Subgroups, u32),
-        group_levels: GroupLevels,
-    ) -> Option<Composed> {
-        let group_levels = composition.group_levels(plan, group_levels);
-        let options = self.hierarchy_options(plan, carrier, over, composition.means);
-        Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
-    }
-
-    /// As [`compose`](Self::compose), whether it pays or not, with one leader of each group: for a broadcast that the leaders
-    /// of the last level receive by multicast.
-    ///
-    /// ```
-    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
-    /// # use unisono_core::ids::Rank;
-    /// # let spec = CollectiveSpec {
-    /// #     collective: CollectiveKind::Broadcast, rank: Rank(0), size: 4, root: Rank(0), bytes: 8, grain: 1, order: Order::Any,
-    /// #     in_place: false, reduction_id: 0,
-    /// # };
-    /// use unisono::environment::tuning::{Carrier, Tuning};
-    /// use unisono::environment::Subgroups;
-    /// use unisono_core::schedule::GroupLevels;
-    ///
-    /// // A broadcast among 4 ranks on two nodes.
-    /// let nodes = Subgroups::new("host".parse()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes");
-    /// assert!(Tuning::default().compose_always(&spec, false, Carrier::Udp, &nodes, 1, GroupLevels::NONE).is_some());
-    /// # Ok::<(), unisono::environment::HierarchyError>(())
-    /// ```
-    pub fn compose_always(
-        &self,
-        plan: &CollectiveSpec,
-        varying: bool,
-        carrier: Carrier,
-        over: &Subgroups,
-        segments: u32,
-        group_levels: GroupLevels,
-    ) -> Option<Composed> {
-        let (decision, composition) = self.leaders_decision(plan, carrier, over)?;
-        let group_levels = composition.group_levels(plan, group_levels);
-        Composed::new((decision, composition), (plan, varying), (over, LOWER_TREES.into()), segments, group_levels)
-    }
-
-    /// The algorithm of the leaders of the last level. `None`, equal on all ranks: there is none.
-    fn leaders_decision(
-        &self,
-        plan: &CollectiveSpec,
-        carrier: Carrier,
-        over: &Subgroups,
-    ) -> Option<(Decision, Composition)> {
-        let leaders = leaders(plan, over)?;
-        let decision = self.decide(&leaders, over.hierarchy().leaders_vary(plan.collective), carrier).ok()?;
-        // The user's algorithm can only do the call of all ranks.
-        if over.hierarchy().leaders_vary(plan.collective) && decision.override_error.is_some() {
-            return None;
-        }
-        let selected_by = if over.is_auto() { SelectedBy::Model } else { SelectedBy::Override };
-        let composition = Composition::of(selected_by, over.innermost(), SelectedBy::Override);
-        Some((decision, composition))
-    }
-
-    /// The schedule of a collective over subgroups whose leaders of the last level use a tree. `None`, equal on all ranks:
-    /// the tree is that of all ranks.
-    ///
-    /// ```
-    /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
-    /// # use unisono_core::ids::Rank;
-    /// # let spec = CollectiveSpec {
-    /// #     collective: CollectiveKind::Barrier, rank: Rank(0), size: 4, root: Rank(0), bytes: 0, grain: 1, order: Order::Any,
-    /// #     in_place: false, reduction_id: 0,
-    /// # };
-    /// use unisono::environment::tuning::Tuning;
-    /// use unisono::environment::Subgroups;
-    /// use unisono_core::schedule::GroupLevels;
-    ///
-    /// let nodes = |text: &str| Some(Subgroups::new(text.parse().ok()?, &[0, 0, 1, 1].map(From::from)).expect("two nodes"));
-    /// let [given, auto] = ["host", "auto"].map(|text| nodes(text).expect("a choice"));
-    /// assert!(Tuning::default().compose_over_tree(&spec, false, &given, GroupLevels::NONE).is_some());
-    /// assert!(Tuning::default().compose_over_tree(&spec, false, &auto, GroupLevels::NONE).is_none());
-    /// ```
-    pub fn compose_over_tree(
-        &self,
-        plan: &CollectiveSpec,
-        varying: bool,
-        over: &Subgroups,
-        group_levels: GroupLevels,
-    ) -> Option<HierarchicalPlan<Arc<[u32]>>> {
-        // An option or a table has selected the tree.
-        if over.is_auto() {
-            return None;
-        }
-        let last = over.hierarchy().levels().wrapping_sub(1);
-        // The messages of this algorithm, one block of one segment, are those that the tree replaces.
-        let choice = Choice { algorithm: Algorithm::Knomial, ports: 1, radix: 2, segments: 1, order: plan.order };
-        let composition = Composition::of(SelectedBy::Override, over.innermost(), SelectedBy::Override);
-        let levels = composition.group_levels(plan, group_levels).with(last);
-        let spec = choice.spec(plan, varying);
-        HierarchicalPlan::with_group_steps(spec, LOWER_TREES, over.hierarchy().clone(), levels).ok()
-    }
-
     /// The variables, without prefix, that give another process these settings.
     ///
     /// ```
@@ -756,13 +585,6 @@ impl Tuning {
         let hierarchy = (!is_default).then(|| ("HIERARCHY", self.hierarchy.to_string()));
         said.chain(table).chain(sharing).chain(speed).chain(hierarchy).chain(self.option_variables())
     }
-}
-
-/// The collective among the leaders of the last level. `None`: they would hold too many bytes.
-fn leaders(plan: &CollectiveSpec, over: &Subgroups) -> Option<CollectiveSpec> {
-    let (ranks, vary) = (plan.size as usize, over.hierarchy().leaders_vary(plan.collective));
-    let is_too_long = vary && plan.bytes.saturating_mul(ranks).saturating_mul(ranks) > COLLECTED_MAX;
-    (!is_too_long).then(|| over.hierarchy().leaders(plan))
 }
 
 /// The built-in table: the calls for which the model's choice was measured to be slower by more than a tenth.
@@ -787,6 +609,7 @@ mod tests {
     use proptest::prelude::*;
     use unisono_core::collective::Order;
     use unisono_core::ids::Rank;
+    use unisono_core::schedule::GroupLevels;
 
     fn plan(verb: CollectiveKind, size: u32) -> CollectiveSpec {
         let (rank, root) = (Rank(0), Rank(0));
