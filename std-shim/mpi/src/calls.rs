@@ -9,6 +9,7 @@
 #![allow(clippy::too_many_arguments, reason = "signatures of the ABI")]
 
 pub mod attributes;
+pub mod buffers;
 pub mod collectives;
 pub mod communicators;
 pub mod controls;
@@ -23,12 +24,16 @@ pub mod infos;
 pub mod integers;
 pub mod one_sided;
 pub mod operations;
+pub mod packing;
 pub mod point_to_point;
+pub mod predefined_types;
+pub mod probes;
 pub mod removed;
 pub mod requests;
 pub mod sessions;
 pub mod tools;
 pub mod topologies;
+pub mod type_contents;
 pub mod windows;
 
 use alloc::ffi::CString;

@@ -108,7 +108,7 @@ pub fn finalize() -> Outcome {
 }
 
 fn leave() {
-    crate::calls::point_to_point::flush_all();
+    crate::calls::buffers::flush_all();
     crate::request::wait_for_orphans();
     let mut joined = JOB.lock();
     *LEFT.lock() = joined.as_ref().map(|job| job.world.raw_statistics());

@@ -1,19 +1,19 @@
-//! Messages: all modes of sending, receiving, probes and buffers.
+//! Messages: all modes of sending, receiving, and exchanges.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 
-use unisono::raw::{Channel, RawMessage};
-use unisono::{Rank, Status, Tag};
+use unisono::raw::Channel;
+use unisono::{Rank, Tag};
 
 use crate::abi::*;
-use crate::buffer::Buffer;
-use crate::calls::{give, give_count};
-use crate::communicator::{Comm, self_communicator, world_communicator};
+use crate::calls::buffers::buffer_of;
+use crate::calls::give;
+use crate::communicator::Comm;
 use crate::datatype::basic::Basic;
 use crate::datatype::{Elements, checked_type_of, dense_size};
 use crate::error::{Outcome, class_of_failure, finish, on, raise_on};
-use crate::handle::{Held, Kind, Object, release, resolve};
+use crate::handle::{Object, resolve};
 use crate::request::{Activity, Part, Request, received, sent};
 
 /// How a message is sent.
@@ -29,31 +29,16 @@ fn check_tag(tag: c_int) -> Outcome<Tag> {
     u32::try_from(tag).map(Tag).map_err(|_| MPI_ERR_TAG)
 }
 
-fn any_tag(tag: c_int) -> Outcome<Option<Tag>> {
+pub(super) fn any_tag(tag: c_int) -> Outcome<Option<Tag>> {
     if tag == MPI_ANY_TAG { Ok(None) } else { check_tag(tag).map(Some) }
 }
 
-fn any_source(comm: &Comm, source: c_int) -> Outcome<Option<Rank>> {
+pub(super) fn any_source(comm: &Comm, source: c_int) -> Outcome<Option<Rank>> {
     if source == MPI_ANY_SOURCE { Ok(None) } else { comm.peer(source).map(Some) }
 }
 
 /// The status of a receive from nobody.
-const NOBODY: MPI_Status = MPI_Status { source: MPI_PROC_NULL, ..MPI_Status::EMPTY };
-
-/// The buffer that a buffered send takes its room of: that of its communicator, or of the process.
-static BUFFER: std::sync::LazyLock<Buffer> = std::sync::LazyLock::new(Buffer::default);
-
-fn buffer_of(comm: &Comm) -> &Buffer {
-    if comm.buffer.is_attached() { &comm.buffer } else { &BUFFER }
-}
-
-/// Waits until all buffered messages have left.
-pub fn flush_all() {
-    BUFFER.flush();
-    for comm in [world_communicator(), self_communicator()].into_iter().flatten() {
-        comm.buffer.flush();
-    }
-}
+pub(super) const NOBODY: MPI_Status = MPI_Status { source: MPI_PROC_NULL, ..MPI_Status::EMPTY };
 
 fn start_send(comm: &Object<Comm>, elements: &Elements, to: c_int, tag: c_int, mode: Mode) -> Outcome<Activity> {
     let tag = check_tag(tag)?;
@@ -111,10 +96,10 @@ fn start_receive(comm: &Object<Comm>, elements: &Elements, source: c_int, tag: c
 }
 
 /// Packed bytes, and the elements that they are unpacked to.
-type Packed = (Vec<u8>, Elements);
+pub(super) type Packed = (Vec<u8>, Elements);
 
 /// Memory for a receive into elements.
-fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<Packed>) {
+pub(super) fn receiving(elements: &Elements) -> (NonNull<[u8]>, Option<Packed>) {
     match elements.dense() {
         Some(bytes) => (bytes, None),
         None => {
@@ -522,281 +507,4 @@ pub(crate) unsafe fn isendrecv_replace<C: Count>(
             give(request, Request::handle(comm, activity))
         })
     }
-}
-
-fn public_status(comm: &Comm, status: &Status) -> MPI_Status {
-    MPI_Status::new(comm.rank_of(status.source), status.tag.0 as c_int, status.bytes as u64)
-}
-
-pub(crate) unsafe fn probe(source: c_int, tag: c_int, comm: MPI_Comm, status: *mut MPI_Status) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| {
-            let tag = any_tag(tag)?;
-            if source == MPI_PROC_NULL {
-                report(status, NOBODY);
-                return Ok(());
-            }
-            let found = comm.library().probe(any_source(comm, source)?, tag).map_err(class_of_failure)?;
-            report(status, public_status(comm, &found));
-            Ok(())
-        })
-    }
-}
-
-pub(crate) unsafe fn iprobe(
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    flag: *mut c_int,
-    status: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| {
-            let tag = any_tag(tag)?;
-            if source == MPI_PROC_NULL {
-                report(status, NOBODY);
-                return give(flag, 1);
-            }
-            let found = comm.library().immediate_probe(any_source(comm, source)?, tag).map_err(class_of_failure)?;
-            if let Some(found) = &found {
-                report(status, public_status(comm, found));
-            }
-            give(flag, found.is_some().into())
-        })
-    }
-}
-
-/// A message that a matched probe has removed.
-#[derive(Debug)]
-pub struct Message {
-    comm: Option<Held<Comm>>,
-    message: Option<RawMessage>,
-}
-
-impl Kind for Message {
-    const MARK: u32 = 0x6d73_6720;
-    const INVALID: c_int = MPI_ERR_REQUEST;
-
-    fn predefined(handle: usize) -> Option<&'static Object<Self>> {
-        static NOBODY: std::sync::OnceLock<Held<Message>> = std::sync::OnceLock::new();
-        let object = || &**NOBODY.get_or_init(|| Object::new(Message { comm: None, message: None }));
-        (handle == MPI_MESSAGE_NO_PROC.0).then(object)
-    }
-}
-
-unsafe fn probe_matched(
-    comm: &Object<Comm>,
-    source: c_int,
-    tag: c_int,
-    waits: bool,
-    message: *mut MPI_Message,
-    status: *mut MPI_Status,
-) -> Outcome<bool> {
-    let tag = any_tag(tag)?;
-    if source == MPI_PROC_NULL {
-        // SAFETY: the contract of this module.
-        unsafe { report(status, NOBODY) };
-        // SAFETY: the contract of this module.
-        unsafe { give(message, MPI_MESSAGE_NO_PROC) }?;
-        return Ok(true);
-    }
-    let found = comm.library().raw_matched_probe(any_source(comm, source)?, tag, waits).map_err(class_of_failure)?;
-    let Some((found, seen)) = found else {
-        // SAFETY: the contract of this module.
-        unsafe { give(message, MPI_MESSAGE_NULL) }?;
-        return Ok(false);
-    };
-    // SAFETY: the contract of this module.
-    unsafe { report(status, public_status(comm, &seen)) };
-    let made = Object::new(Message { comm: Some(comm.hold()), message: Some(found) });
-    // SAFETY: the contract of this module.
-    unsafe { give(message, MPI_Message(Object::into_handle(made))) }?;
-    Ok(true)
-}
-
-pub(crate) unsafe fn mprobe(
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    message: *mut MPI_Message,
-    status: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe { on(comm, |comm| probe_matched(comm, source, tag, true, message, status).map(|_| ())) }
-}
-
-pub(crate) unsafe fn improbe(
-    source: c_int,
-    tag: c_int,
-    comm: MPI_Comm,
-    flag: *mut c_int,
-    message: *mut MPI_Message,
-    status: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| {
-            let found = probe_matched(comm, source, tag, false, message, status)?;
-            give(flag, found.into())
-        })
-    }
-}
-
-/// Takes a message of its handle; `None`: it is from nobody.
-unsafe fn take(message: *mut MPI_Message) -> Outcome<Option<(Held<Comm>, RawMessage)>> {
-    // SAFETY: the contract of this module.
-    let handle = *unsafe { message.as_ref() }.ok_or(MPI_ERR_ARG)?;
-    let taken = if handle == MPI_MESSAGE_NO_PROC {
-        None
-    } else {
-        // SAFETY: the contract of this module.
-        let object = unsafe { release::<Message>(handle.0) }?;
-        Some((object.comm.as_ref().ok_or(MPI_ERR_REQUEST)?.hold(), object.message.ok_or(MPI_ERR_REQUEST)?))
-    };
-    // SAFETY: the contract of this module.
-    unsafe { give(message, MPI_MESSAGE_NULL) }?;
-    Ok(taken)
-}
-
-fn start_matched(comm: &Object<Comm>, message: RawMessage, elements: &Elements) -> Outcome<Activity> {
-    let (bytes, packed) = receiving(elements);
-    // SAFETY: the program's memory, which it promises until the end, or kept by the activity.
-    let request = unsafe { comm.library().raw_receive_matched(message, (bytes, elements.checked_type())) };
-    Ok(Activity::Receive(request.map_err(class_of_failure)?, packed))
-}
-
-pub(crate) unsafe fn mrecv<C: Count>(
-    buffer: *mut c_void,
-    count: C,
-    datatype: MPI_Datatype,
-    message: *mut MPI_Message,
-    status: *mut MPI_Status,
-) -> c_int {
-    // SAFETY: the contract of this module.
-    let elements = unsafe { Elements::new(buffer.cast(), count.get(), datatype) };
-    // SAFETY: the contract of this module.
-    match elements.and_then(|elements| Ok((elements, unsafe { take(message) }?))) {
-        Ok((elements, Some((comm, message)))) => {
-            let outcome = start_matched(&comm, message, &elements).and_then(|activity| {
-                let report_of = Request::new(Some(comm.hold()), activity).wait();
-                // SAFETY: the contract of this module.
-                unsafe { report(status, report_of.status) };
-                report_of.outcome
-            });
-            outcome.map_or_else(|code| raise_on(&comm, code), |()| MPI_SUCCESS)
-        }
-        Ok((_, None)) => {
-            // SAFETY: the contract of this module.
-            unsafe { report(status, NOBODY) };
-            MPI_SUCCESS
-        }
-        Err(code) => finish(Err(code)),
-    }
-}
-
-pub(crate) unsafe fn imrecv<C: Count>(
-    buffer: *mut c_void,
-    count: C,
-    datatype: MPI_Datatype,
-    message: *mut MPI_Message,
-    request: *mut MPI_Request,
-) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe {
-        (|| {
-            let elements = Elements::new(buffer.cast(), count.get(), datatype)?;
-            let handle = match take(message)? {
-                Some((comm, message)) => Request::handle(&comm, start_matched(&comm, message, &elements)?),
-                None => MPI_Request(Object::into_handle(Request::new(None, Activity::Ended(Ok(()), NOBODY)))),
-            };
-            give(request, handle)
-        })()
-    })
-}
-
-unsafe fn attach<C: Count>(buffer: &Buffer, address: *mut c_void, size: C) -> Outcome {
-    buffer.attach(address.expose_provenance(), size.get())
-}
-
-unsafe fn detach<C: Count>(buffer: &Buffer, address: *mut c_void, size: *mut C) -> Outcome {
-    let (start, bytes) = buffer.detach()?;
-    let start = core::ptr::with_exposed_provenance_mut::<c_void>(start);
-    // SAFETY: the contract of this module; `address` is the address of a pointer.
-    unsafe { give(address.cast::<*mut c_void>(), start) }?;
-    // SAFETY: the contract of this module.
-    unsafe { give_count(size, bytes, MPI_UNDEFINED) }
-}
-
-/// A request that ends when all buffered messages have left.
-fn flushed(buffer: &Buffer) -> MPI_Request {
-    // They leave while any call makes progress; the buffer is what waits.
-    buffer.flush();
-    crate::request::COMPLETED
-}
-
-pub(crate) unsafe fn buffer_attach<C: Count>(address: *mut c_void, size: C) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { attach(&BUFFER, address, size) })
-}
-
-pub(crate) unsafe fn buffer_detach<C: Count>(address: *mut c_void, size: *mut C) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { detach(&BUFFER, address, size) })
-}
-
-pub(crate) unsafe fn buffer_flush() -> c_int {
-    BUFFER.flush();
-    MPI_SUCCESS
-}
-
-pub(crate) unsafe fn buffer_iflush(request: *mut MPI_Request) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { give(request, flushed(&BUFFER)) })
-}
-
-pub(crate) unsafe fn comm_attach_buffer<C: Count>(comm: MPI_Comm, address: *mut c_void, size: C) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe { on(comm, |comm| attach(&comm.buffer, address, size)) }
-}
-
-pub(crate) unsafe fn comm_detach_buffer<C: Count>(comm: MPI_Comm, address: *mut c_void, size: *mut C) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe { on(comm, |comm| detach(&comm.buffer, address, size)) }
-}
-
-pub(crate) unsafe fn comm_flush_buffer(comm: MPI_Comm) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe {
-        on(comm, |comm| {
-            comm.buffer.flush();
-            Ok(())
-        })
-    }
-}
-
-pub(crate) unsafe fn comm_iflush_buffer(comm: MPI_Comm, request: *mut MPI_Request) -> c_int {
-    // SAFETY: the contract of this module.
-    unsafe { on(comm, |comm| give(request, flushed(&comm.buffer))) }
-}
-
-pub(crate) unsafe fn session_attach_buffer<C: Count>(_: MPI_Session, address: *mut c_void, size: C) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { attach(&BUFFER, address, size) })
-}
-
-pub(crate) unsafe fn session_detach_buffer<C: Count>(_: MPI_Session, address: *mut c_void, size: *mut C) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { detach(&BUFFER, address, size) })
-}
-
-pub(crate) unsafe fn session_flush_buffer(_: MPI_Session) -> c_int {
-    BUFFER.flush();
-    MPI_SUCCESS
-}
-
-pub(crate) unsafe fn session_iflush_buffer(_: MPI_Session, request: *mut MPI_Request) -> c_int {
-    // SAFETY: the contract of this module.
-    finish(unsafe { give(request, flushed(&BUFFER)) })
 }
