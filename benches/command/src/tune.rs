@@ -1,9 +1,12 @@
 //! `unisono tune`: a table of the calls of a job for which another algorithm is faster than the selected one, measured in
 //! jobs that it launches.
 
+mod candidate;
 mod check;
+mod crossover;
 mod hosts;
 mod record;
+mod tables;
 
 use core::error::Error;
 use core::ops::RangeInclusive;
@@ -15,18 +18,17 @@ use std::process::{Command, Stdio};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use unisono::environment::tuning::{
-    COLLECTIVES, Carrier, JobSignature, MulticastUse, NumberRange, TableFile, TuningLine, TuningTable, algorithm_names,
-    lines_from_fastest,
-};
+use unisono::environment::tuning::{COLLECTIVES, Carrier, JobSignature, MulticastUse, algorithm_names};
 use unisono::environment::{Override, Settings, Tuning};
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 
 use super::bytes::Bytes;
+use candidate::{Candidate, executed, mark_finalists, share_times};
 use check::Check;
 use hosts::Hosts;
 use record::{Measurement, Record};
+use tables::tables;
 
 /// Options of `unisono tune`.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
@@ -97,32 +99,6 @@ const SIZES: [u64; 7] = [8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20]
 /// Sizes to check a table at.
 const CHECKED_SIZES: [u64; 6] = [64, 1 << 10, 12 << 10, 96 << 10, 512 << 10, 2 << 20];
 
-/// The part of the selected algorithm's time that another one may take to be preferred: less is noise.
-const FASTER: f64 = 0.9;
-
-/// The algorithms of a call, the fastest first, that are measured a second time beside the selected one, and how many times
-/// as long as the fastest they may take: the least of many times is less than what its algorithm takes.
-const FINALISTS: usize = 3;
-const CLOSE: f64 = 1.25;
-
-/// An algorithm of a collective, and its measured time.
-struct Candidate {
-    carrier: Carrier,
-    verb: CollectiveKind,
-    bytes: u64,
-    /// `None`: the selected one.
-    wanted: Option<Override>,
-    time_ns: f64,
-    /// Whether it is measured a second time, and only that counts.
-    is_finalist: bool,
-}
-
-impl Candidate {
-    fn choice(&self) -> String {
-        self.wanted.map_or_else(|| "selected".to_owned(), |wanted| wanted.to_string())
-    }
-}
-
 impl Options {
     /// Every valid algorithm of every collective, flat and over hosts if there are groups of them, and the selected one, for
     /// each size.
@@ -137,8 +113,15 @@ impl Options {
             let sizes = if self.check.is_some() { &CHECKED_SIZES[..] } else { &SIZES };
             let sizes: Vec<u64> = sizes.iter().copied().filter(|bytes| *bytes <= self.most.0).collect();
             for bytes in if verb == CollectiveKind::Barrier { vec![0] } else { sizes } {
-                let candidate =
-                    |wanted| Candidate { carrier, verb, bytes, wanted, time_ns: f64::INFINITY, is_finalist: false };
+                let candidate = |wanted| Candidate {
+                    carrier,
+                    verb,
+                    bytes,
+                    wanted,
+                    time_ns: f64::INFINITY,
+                    executed: String::new(),
+                    is_finalist: false,
+                };
                 all.push(candidate(None));
                 let plan = self.plan(verb, usize::try_from(bytes)?);
                 for name in algorithm_names(verb) {
@@ -211,14 +194,14 @@ impl Options {
             let device = facts.get("device")?.as_str()?.to_owned();
             let signature = facts.get("signature")?.as_str()?.parse().ok()?;
             let (time_ns, sharing) = (facts.get("time_ns")?.as_f64()?, facts.get("sharing")?.as_u64()?);
-            let executed = facts.get("record").and_then(Value::as_str).unwrap_or_default().to_owned();
-            Some((Measurement { time_ns, sharing, signature }, device, executed))
+            let record = facts.get("record").and_then(Value::as_str).unwrap_or_default().to_owned();
+            Some((Measurement { time_ns, sharing, signature, executed: executed(&record) }, device, record))
         };
         let failed = |said: &str| format!("{} by {} over {}: {said}", verb.name(), candidate.choice(), carrier.name());
         let measured = read(&output.stdout).filter(|_| output.status.success());
-        let (measured, device, executed) = measured.ok_or_else(|| failed(&String::from_utf8_lossy(&output.stderr)))?;
-        if wanted.is_some() && executed.contains("not the override") {
-            return Err(failed(&executed).into());
+        let (measured, device, record) = measured.ok_or_else(|| failed(&String::from_utf8_lossy(&output.stderr)))?;
+        if wanted.is_some() && record.contains("not the override") {
+            return Err(failed(&record).into());
         }
         if (device == "shm") != (*carrier == Carrier::Rings) {
             return Err(format!(
@@ -287,70 +270,6 @@ fn is_valid(wanted: Override, plan: &CollectiveSpec, carrier: Carrier) -> bool {
         || tuning.rdma(plan, false, carrier).is_some()
 }
 
-/// The selected and the fastest algorithm of each call that was measured, in the order of the calls; of finalists if there are
-/// any.
-fn calls(measured: &[Candidate]) -> impl Iterator<Item = (&Candidate, &Candidate)> {
-    measured.iter().filter(|one| one.wanted.is_none()).filter_map(move |selected| {
-        let is_same = |one: &&Candidate| {
-            let of = |one: &Candidate| (one.carrier, one.verb, one.bytes, one.is_finalist);
-            of(one) == of(selected)
-        };
-        let fastest = measured.iter().filter(is_same).min_by(|one, other| one.time_ns.total_cmp(&other.time_ns))?;
-        Some((selected, fastest))
-    })
-}
-
-/// The tables of the algorithms that are faster than the selected ones, by the signature of the jobs, where `sharing` ranks
-/// share a processor.
-fn tables(
-    ranks: u32,
-    sharing: u64,
-    signatures: &[(Carrier, JobSignature)],
-    measured: &[Candidate],
-) -> Result<TableFile, Box<dyn Error>> {
-    let ranks = NumberRange::new(ranks.into(), ranks.into()).ok_or("no range of ranks")?;
-    let mut tables: Vec<(Option<JobSignature>, Vec<TuningLine>)> = Vec::new();
-    for (carrier, (verb, ..)) in Carrier::ALL.into_iter().flat_map(|carrier| COLLECTIVES.map(|verb| (carrier, verb))) {
-        let of_verb = calls(measured).filter(|(selected, _)| (selected.carrier, selected.verb) == (carrier, verb));
-        let faster = |(selected, fastest): (&Candidate, &Candidate)| {
-            (selected.bytes, fastest.wanted.filter(|_| fastest.time_ns < selected.time_ns * FASTER))
-        };
-        let fastest: Vec<(u64, Option<Override>)> = of_verb.map(faster).collect();
-        let lines = lines_from_fastest((carrier, NumberRange::new(sharing, sharing)), ranks, &fastest);
-        let Some((_, signature)) = signatures.iter().find(|(known, _)| *known == carrier) else { continue };
-        match tables.iter_mut().find(|(known, _)| known.as_ref() == Some(signature)) {
-            Some((_, known)) => known.extend(lines),
-            None => tables.push((Some(signature.clone()), lines)),
-        }
-    }
-    let tables = tables.into_iter().map(|(signature, lines)| Ok((signature, TuningTable::new(lines)?)));
-    Ok(TableFile::new(tables.collect::<Result<_, Box<dyn Error>>>()?)?)
-}
-
-/// Marks the candidates that are measured a second time, of each call for which another one may be faster than the selected
-/// one.
-fn mark_finalists(measured: &mut [Candidate]) {
-    for place in 0..measured.len() {
-        let Some(Candidate { carrier, verb, bytes, wanted: None, .. }) = measured.get(place) else { continue };
-        let call = (*carrier, *verb, *bytes);
-        let mut times: Vec<(f64, usize)> = (0..)
-            .zip(&*measured)
-            .filter(|(_, one)| (one.carrier, one.verb, one.bytes) == call)
-            .map(|(number, one)| (one.time_ns, number))
-            .collect();
-        times.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        let most = times.first().map_or(0.0, |(fastest, _)| fastest * CLOSE);
-        let fastest = times.iter().take(FINALISTS).filter(|(time, _)| *time <= most).map(|(_, number)| *number);
-        let others: Vec<usize> = fastest.filter(|number| *number != place).collect();
-        let all = if others.is_empty() { None } else { Some(place) };
-        for number in others.into_iter().chain(all) {
-            if let Some(candidate) = measured.get_mut(number) {
-                (candidate.is_finalist, candidate.time_ns) = (true, f64::INFINITY);
-            }
-        }
-    }
-}
-
 /// A run of measurements.
 struct Session<'a> {
     options: &'a Options,
@@ -394,6 +313,7 @@ impl<'a> Session<'a> {
                 match measured {
                     Ok(measured) => {
                         candidate.time_ns = candidate.time_ns.min(measured.time_ns);
+                        candidate.executed = measured.executed;
                         self.sharing = measured.sharing;
                         self.check_signature(carrier, measured.signature)?;
                     }
@@ -444,8 +364,10 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     let mut session = Session::new(options, (own, place), record, candidates.len())?;
     session.measure(&mut candidates, 1..=options.rounds, |_| true)?;
+    share_times(&mut candidates);
     mark_finalists(&mut candidates);
     session.measure(&mut candidates, options.rounds + 1..=2 * options.rounds, |one| one.is_finalist)?;
+    share_times(&mut candidates);
     let Session { record, bar, sharing, signatures, .. } = session;
     bar.finish_and_clear();
     if options.json {
@@ -487,7 +409,9 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
+    use super::candidate::calls;
     use super::*;
+    use unisono::environment::tuning::TableFile;
 
     fn options() -> Options {
         Options {
@@ -585,6 +509,26 @@ mod tests {
     }
 
     #[test]
+    fn candidates_that_execute_the_same_share_their_shortest_time() {
+        let record = "scan of 8 bytes by ring:k=1,segments=1 over messages";
+        assert_eq!(executed(&format!("{record}: table")), record);
+        let over = |means| executed(&format!("scan of 8 bytes by ring over 2 levels over messages: {means}"));
+        assert!(over("model; groups: auto; means: auto") != over("table; groups: table; means: auto"));
+        let options = Options { only: vec![CollectiveKind::Scan], most: Bytes(8), ..options() };
+        let mut all = options.candidates(None).expect("candidates");
+        all.retain(|one| one.carrier == Carrier::Udp);
+        for (one, (time_ns, executed)) in all.iter_mut().zip([(3.0, "ring"), (2.0, "dissemination"), (1.0, "ring")]) {
+            (one.time_ns, one.executed) = (time_ns, executed.to_owned());
+        }
+        share_times(&mut all);
+        assert_eq!(all.iter().map(|one| one.time_ns).collect::<Vec<_>>(), [1.0, 2.0, 1.0]);
+        all.iter_mut().for_each(|one| one.executed.clear());
+        all[0].time_ns = 3.0;
+        share_times(&mut all);
+        assert_eq!(all[0].time_ns, 3.0, "nothing is known of what was executed");
+    }
+
+    #[test]
     fn what_is_faster_than_the_selected_algorithm_is_kept() {
         let mut all = options().candidates(None).expect("candidates");
         let times = [
@@ -612,9 +556,9 @@ mod tests {
             "unisono tuning 3",
             "for version=1 device=udp processors=2 nodes=1 ranks-per-node=6",
             "udp/3 barrier 6 0- token-tree",
-            "udp/3 broadcast 6 46- multicast",
-            "udp/3 gather 6 0-45 knomial",
-            "udp/3 gather 6 46- direct",
+            "udp/3 broadcast 6 58- multicast",
+            "udp/3 gather 6 0-131 knomial",
+            "udp/3 gather 6 132- direct",
             "for version=1 device=shm processors=2 nodes=1 ranks-per-node=6",
             "rings/3 gather 6 0- direct",
             "end",

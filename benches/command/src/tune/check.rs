@@ -4,7 +4,7 @@
 use core::fmt;
 
 use super::super::bytes::Bytes;
-use super::{Candidate, calls};
+use super::candidate::{Candidate, calls};
 
 /// A selected algorithm is good if it takes at most this many times as long as the fastest one.
 const GOOD: f64 = 1.1;
@@ -128,6 +128,7 @@ mod tests {
                 bytes: n as u64,
                 wanted,
                 time_ns,
+                executed: String::new(),
                 is_finalist: false,
             })
         };

@@ -14,7 +14,7 @@ use unisono::environment::tuning::JobSignature;
 const VERSION: &str = concat!("unisono ", env!("CARGO_PKG_VERSION"));
 
 /// How every line begins.
-const BEGINNING: &str = "{\"job\":\"";
+const BEGINNING: &str = "{\"executed\":\"";
 
 /// What a job measured.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Measurement {
     pub(super) sharing: u64,
     /// The signature of the job.
     pub(super) signature: JobSignature,
+    /// The executed algorithm; empty: there is no record of it.
+    pub(super) executed: String,
 }
 
 /// The measurements that were made, by job, call and algorithm, and round.
@@ -76,10 +78,10 @@ impl Record {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn add(&mut self, job: &str, what: &str, round: u32, measured: &Measurement) -> io::Result<()> {
-        let Measurement { time_ns, sharing, signature } = measured;
+        let Measurement { time_ns, sharing, signature, executed } = measured;
         let line = json!({
             "version": VERSION, "job": job, "what": what, "round": round, "time_ns": time_ns, "sharing": sharing,
-            "signature": signature.to_string(),
+            "signature": signature.to_string(), "executed": executed,
         });
         self.known.insert((job.to_owned(), what.to_owned(), round), measured.clone());
         self.file.as_mut().map_or(Ok(()), |(file, _)| file.write_all(format!("{line}\n").as_bytes()))
@@ -100,7 +102,8 @@ fn parse(line: &str) -> Option<((String, String, u32), Measurement)> {
     let number = |name: &str| facts.get(name)?.as_u64();
     let key = (text("job")?, text("what")?, u32::try_from(number("round")?).ok()?);
     let (time_ns, signature) = (facts.get("time_ns")?.as_f64()?, text("signature")?.parse().ok()?);
-    let measured = Measurement { time_ns, sharing: number("sharing")?, signature };
+    let (sharing, executed) = (number("sharing")?, text("executed")?);
+    let measured = Measurement { time_ns, sharing, signature, executed };
     (text("version")? == VERSION).then_some((key, measured))
 }
 
@@ -114,7 +117,8 @@ mod tests {
         let output = directory.path().join("my.tuning");
         let path = directory.path().join("my.tuning.measured");
         let signature = "version=1 device=udp processors=2 nodes=1 ranks-per-node=4".parse().expect("a signature");
-        let measured = Measurement { time_ns: 1500.0, sharing: 2, signature };
+        let executed = "barrier by knomial".to_owned();
+        let measured = Measurement { time_ns: 1500.0, sharing: 2, signature, executed };
         let mut record = Record::open(&output).expect("a new record");
         record.add("-n 4", "udp barrier 0 knomial", 1, &measured).expect("written");
         record.add("-n 4", "udp barrier 0 doubling", 1, &measured).expect("written");
@@ -144,7 +148,7 @@ mod tests {
         let output = directory.path().join("my.tuning");
         let path = directory.path().join("my.tuning.measured");
         for text in
-            ["my thesis", "my thesis\n", "{\"job\":\"\"}\nmy thesis", "{}\n", "{\"version\":\"unisono 0.0.0\"}\n"]
+            ["my thesis", "my thesis\n", "{\"executed\":\"\"}\nmy thesis", "{}\n", "{\"version\":\"unisono 0.0.0\"}\n"]
         {
             fs::write(&path, text).expect("written");
             let error = Record::open(&output).expect_err("it is none").to_string();

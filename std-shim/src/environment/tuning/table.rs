@@ -227,8 +227,8 @@ pub enum TuningTableError {
     },
 }
 
-/// Lines from the fastest algorithm at each of some sizes; the boundary between two sizes is their geometric mean.
-/// `None`: the selected one is fast enough, and has no line.
+/// Lines from the algorithms that are the fastest from some size on, by ascending sizes: the first from 0 bytes, each up to
+/// the next one. `None`: the selected one is fast enough, and has no line.
 ///
 /// ```
 /// use unisono::environment::Override;
@@ -236,10 +236,11 @@ pub enum TuningTableError {
 /// use unisono_core::collective::CollectiveKind;
 ///
 /// let ranks = NumberRange::new(2, 8).expect("a range");
-/// let fastest = [(64, "bruck"), (4096, "ring")];
+/// let fastest = [(8, "bruck"), (4096, "ring")];
 /// let fastest = fastest.map(|(bytes, name)| (bytes, Override::new(CollectiveKind::Allgather, name).ok()));
 /// let lines = lines_from_fastest((Carrier::Udp, None), ranks, &fastest);
-/// assert_eq!(lines.len(), 2);
+/// assert_eq!(lines[0].to_string(), "udp allgather 2-8 0-4095 bruck");
+/// assert_eq!(lines[1].to_string(), "udp allgather 2-8 4096- ring");
 /// ```
 pub fn lines_from_fastest(
     (carrier, sharing): (Carrier, Option<NumberRange>),
@@ -248,8 +249,12 @@ pub fn lines_from_fastest(
 ) -> Vec<TuningLine> {
     let mut lines: Vec<TuningLine> = Vec::new();
     let mut least = 0;
-    for (n, (bytes, algorithm)) in fastest.iter().enumerate() {
-        let most = fastest.get(n + 1).map_or(u64::MAX, |(next, _)| bytes.saturating_mul(*next).isqrt());
+    for (n, (_, algorithm)) in fastest.iter().enumerate() {
+        let next = fastest.get(n + 1).map(|(next, _)| *next);
+        if next.is_some_and(|next| next <= least) {
+            continue;
+        }
+        let most = next.map_or(u64::MAX, |next| next - 1);
         match (algorithm, lines.last_mut()) {
             (None, _) => {}
             (Some(same), Some(last)) if last.algorithm == *same && last.bytes.max.checked_add(1) == Some(least) => {
@@ -374,11 +379,21 @@ mod tests {
         let fastest = [(8, doubling), (1024, doubling), (8192, wanted("knomial")), (1 << 20, ring)];
         assert_eq!(
             lines(&fastest),
-            ["udp allreduce 4 0-2896 doubling", "udp allreduce 4 2897-92681 knomial", "udp allreduce 4 92682- ring",]
+            [
+                "udp allreduce 4 0-8191 doubling",
+                "udp allreduce 4 8192-1048575 knomial",
+                "udp allreduce 4 1048576- ring"
+            ]
         );
         // Sizes at which the selected algorithm is fast enough have none.
         let fastest = [(8, None), (1024, ring), (8192, None), (1 << 20, ring)];
-        assert_eq!(lines(&fastest), ["udp allreduce 4 91-2896 ring", "udp allreduce 4 92682- ring"]);
+        assert_eq!(lines(&fastest), ["udp allreduce 4 1024-8191 ring", "udp allreduce 4 1048576- ring"]);
+        // What wins from the same size on as the next one wins nowhere.
+        assert_eq!(
+            lines(&[(0, doubling), (64, None), (64, ring)]),
+            ["udp allreduce 4 0-63 doubling", "udp allreduce 4 64- ring"]
+        );
+        assert_eq!(lines(&[(0, doubling), (0, ring)]), ["udp allreduce 4 0- ring"]);
         assert_eq!(lines_from_fastest((Carrier::Udp, None), ranks, &[]), []);
     }
 
