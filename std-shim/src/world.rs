@@ -90,7 +90,9 @@ pub use window::raw::RawUpdate;
 pub use window::{ATTACHED_MAX, AccumulateOperation, GetRequest, LockKind, PutRequest, Window, WindowError};
 
 use crate::environment::tuning::{JobSignature, SignatureMismatch};
-use crate::environment::{DeviceChoice, EagerPool, LinkSpeed, Progress, RailPlaceError, Settings, SettingsError};
+use crate::environment::{
+    DeviceChoice, EagerPool, LinkSpeed, Location, Progress, RailPlaceError, Settings, SettingsError,
+};
 use crate::node::{Node, NodeError, processors};
 use collective::call_log::CallLog;
 use collective::engine::context::{WORLD, message_context};
@@ -294,7 +296,9 @@ impl World {
             rails_max: device.limits().rails,
             mtu: device.mtu(),
             checksums: transport.needs_checksums(&locals),
-            location: settings.location(),
+            location: settings
+                .location()
+                .or(Location { rail: device.first_rail(locals.first()), ..Location::default() }),
             link_megabits: link_speed(transport.device, &locals).map_or(0, LinkSpeed::megabits),
             digests: settings.digests(),
         };

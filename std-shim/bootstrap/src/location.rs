@@ -16,33 +16,36 @@ pub struct Location {
     pub numa: Option<u32>,
     /// The last-level cache, among those of its node.
     pub cache: Option<u32>,
+    /// The adapter and port, or the interface, of its first rail, among those of its node.
+    pub rail: Option<u32>,
     /// A group that the user has chosen.
     pub group: Option<u32>,
 }
 
 /// The text is no [`Location`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected numbers of units, such as socket=1,cache=3; units are switch, socket, numa, cache and group")]
+#[error("expected numbers of units, such as socket=1,cache=3; units are switch, socket, numa, cache, rail and group")]
 pub struct LocationError;
 
 impl Location {
     /// The same, with the units of `other` that are not known here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let Self { switch, socket, numa, cache, group } = self;
+        let Self { switch, socket, numa, cache, rail, group } = self;
         Self {
             switch: switch.or(other.switch),
             socket: socket.or(other.socket),
             numa: numa.or(other.numa),
             cache: cache.or(other.cache),
+            rail: rail.or(other.rail),
             group: group.or(other.group),
         }
     }
 
     /// The units and their names.
-    const fn units(&self) -> [(&'static str, Option<u32>); 5] {
-        let Self { switch, socket, numa, cache, group } = *self;
-        [("switch", switch), ("socket", socket), ("numa", numa), ("cache", cache), ("group", group)]
+    const fn units(&self) -> [(&'static str, Option<u32>); 6] {
+        let Self { switch, socket, numa, cache, rail, group } = *self;
+        [("switch", switch), ("socket", socket), ("numa", numa), ("cache", cache), ("rail", rail), ("group", group)]
     }
 }
 
@@ -58,6 +61,7 @@ impl FromStr for Location {
                 "socket" => &mut location.socket,
                 "numa" => &mut location.numa,
                 "cache" => &mut location.cache,
+                "rail" => &mut location.rail,
                 "group" => &mut location.group,
                 _ => return Err(LocationError),
             };
@@ -88,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_location_is_read_as_it_is_written() {
-        for text in ["switch=0", "socket=1,cache=4294967295", "switch=1,socket=2,numa=3,cache=4,group=5"] {
+        for text in ["switch=0", "socket=1,cache=4294967295", "switch=1,socket=2,numa=3,cache=4,rail=6,group=5"] {
             assert_eq!(text.parse().map(|location: Location| location.to_string()).as_deref(), Ok(text));
         }
         for text in

@@ -130,7 +130,7 @@ impl PeerRecord {
 
     /// Bytes on the wire, at most: five for each number, six for each unit of the location, twenty for each address, four
     /// more.
-    pub(crate) const BYTES: usize = 6 * 5 + 5 * 6 + RAILS_MAX * 2 * 20 + 4;
+    pub(crate) const BYTES: usize = 6 * 5 + 6 * 6 + RAILS_MAX * 2 * 20 + 4;
 
     /// Number of rails.
     pub const fn rails(&self) -> usize {

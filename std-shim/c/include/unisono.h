@@ -193,6 +193,9 @@ typedef uint64_t unisono_window;
 // The last-level cache of all their processors.
 #define UNISONO_UNIT_CACHE 3
 
+// The adapter and port, or the interface, of their first rail.
+#define UNISONO_UNIT_RAIL 4
+
 // A byte.
 #define UNISONO_BYTE 1
 

@@ -347,6 +347,8 @@ pub const UNISONO_UNIT_SOCKET: unisono_unit = 1;
 pub const UNISONO_UNIT_NUMA: unisono_unit = 2;
 /// The last-level cache of all their processors.
 pub const UNISONO_UNIT_CACHE: unisono_unit = 3;
+/// The adapter and port, or the interface, of their first rail.
+pub const UNISONO_UNIT_RAIL: unisono_unit = 4;
 
 /// Makes communicators of the ranks that share a unit. A rank whose processors are in several units gets one of itself.
 /// Collective.
@@ -365,6 +367,7 @@ pub unsafe extern "C" fn unisono_split_by_unit(
             UNISONO_UNIT_SOCKET => SplitType::Socket,
             UNISONO_UNIT_NUMA => SplitType::Numa,
             UNISONO_UNIT_CACHE => SplitType::Cache,
+            UNISONO_UNIT_RAIL => SplitType::Rail,
             _ => return Err(Error::argument("the unit is none of UNISONO_UNIT_…")),
         };
         Ok(Some(parent.split_by_type(unit)?))

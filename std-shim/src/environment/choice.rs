@@ -83,6 +83,8 @@ words! {
         Numa = "numa",
         /// Those whose processors share their last-level cache.
         Cache = "cache",
+        /// Those whose first rail is at one adapter and port, or one interface.
+        Rail = "rail",
         /// The ranks of a group that the user has chosen.
         Group = "group",
     }

@@ -141,8 +141,8 @@ impl SubgroupRule {
         match inner {
             _ if self == inner => false,
             Self::Switch => self == Self::Group,
-            Self::Host => !self.is_of_processors(),
-            Self::Socket | Self::Numa | Self::Cache | Self::Group => true,
+            Self::Host => !self.is_of_processors() && self != Self::Rail,
+            Self::Socket | Self::Numa | Self::Cache | Self::Rail | Self::Group => true,
         }
     }
 
@@ -156,6 +156,7 @@ impl SubgroupRule {
             Self::Socket => (Some(node), location.socket),
             Self::Numa => (Some(node), location.numa),
             Self::Cache => (Some(node), location.cache),
+            Self::Rail => (Some(node), location.rail),
             Self::Group => (None, location.group),
         }
     }
@@ -164,7 +165,7 @@ impl SubgroupRule {
 /// A text is no [`HierarchyChoice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "expected off, auto, or up to five rules (switch, host, socket, numa, cache, group), the outer one first, such as \
+    "expected off, auto, or up to five rules (switch, host, socket, numa, cache, rail, group), the outer one first, such as \
      host,socket, or the inner one first and net last, such as socket,host,net; or up to five sizes of nested groups of \
      consecutive ranks, such as 8,2; and after any but off and net :slots for shared memory within these groups, \
      :messages, or :auto"
@@ -491,6 +492,8 @@ mod tests {
             "socket,cache",
             "group,switch",
             "numa,group",
+            "host,rail",
+            "rail,cache",
             "3",
             "8,2",
             "4,4",
@@ -545,6 +548,7 @@ mod tests {
             "host,host",
             "socket,host",
             "host,switch",
+            "rail,host",
             "host,socket,host",
             "group,switch,host,socket,numa,cache",
             "host,2,cache",
@@ -646,5 +650,8 @@ mod tests {
         assert_eq!(odd("group"), Some((2, 2)));
         assert_eq!(odd("host,group"), Some((3, 4)));
         assert_eq!(odd("cache,group"), Some((2, 8)), "the ranks of each cache");
+        let rails = |text| of_machine(text, |rank, at| at.location.rail = Some(rank % 2));
+        assert_eq!(rails("rail"), Some((2, 4)), "rails of different nodes differ");
+        assert_eq!(rails("host,rail"), Some((3, 4)));
     }
 }

@@ -38,7 +38,7 @@ pub struct InterfaceName {
 }
 
 impl InterfaceName {
-    pub(super) fn new(name: &str) -> Option<Self> {
+    pub(crate) fn new(name: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let mut bytes = [0; NAME_MAX];
         let is_plain = !name.is_empty() && name.bytes().all(allowed) && !name.starts_with('.');

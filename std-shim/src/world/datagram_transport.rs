@@ -16,7 +16,7 @@ use unisono_verbs::ud;
 
 use super::collective::engine::multicast_streams::GROUPS_MAX;
 use super::rails::{AddRailError, RailCounts};
-use crate::environment::{DeviceChoice, GroupsChoice, Integrity, RailsMax, Settings, TransportSettings};
+use crate::environment::{DeviceChoice, GroupsChoice, Integrity, InterfaceName, RailsMax, Settings, TransportSettings};
 #[cfg(feature = "verbs")]
 use crate::environment::{RailPlaceError, RailsChoice};
 use unisono_bootstrap::PeerRecord;
@@ -364,6 +364,18 @@ impl DatagramTransport {
             Self::Verbs(device) => Some(device.domain()),
             Self::VerbsRails(device) => Some(device.domain()),
         }
+    }
+
+    /// A number for what carries its first rail, of which `local` is an address: an adapter and a port, or an interface.
+    pub(super) fn first_rail(&self, local: Option<&IpAddr>) -> Option<u32> {
+        #[cfg(feature = "verbs")]
+        if let Some(domain) = self.domain() {
+            let adapter = ud::adapters().ok()?.iter().position(|name| name == domain.name())?;
+            return u32::try_from(adapter << 8 | usize::from(domain.port())).ok();
+        }
+        let known = unisono_udp::link_addresses();
+        let link = known.iter().find(|link| Some(&link.address) == local)?;
+        InterfaceName::new(&link.interface)?.index()
     }
 
     /// The waiter for a queue's arrivals.

@@ -40,6 +40,7 @@ fn longest_entry() -> PeerRecord {
             socket: Some(most),
             numa: Some(most),
             cache: Some(most),
+            rail: Some(most),
             group: Some(most),
         },
         link_megabits: most,

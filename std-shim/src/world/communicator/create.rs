@@ -56,6 +56,8 @@ pub enum SplitType {
     Numa,
     /// The last-level cache of all their processors.
     Cache,
+    /// The adapter and port, or the interface, of their first rail.
+    Rail,
 }
 
 /// A member's proposal, or the combination of several.
@@ -160,21 +162,21 @@ impl Drop for ReservedContext<'_> {
 /// A [`RankLocation`] as members send it: the node, then 0 for a unit that is not known, else its number + 1.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct GatheredLocation([u64; 6]);
+struct GatheredLocation([u64; 7]);
 
 impl From<RankLocation> for GatheredLocation {
     fn from(RankLocation { node, location }: RankLocation) -> Self {
-        let Location { switch, socket, numa, cache, group } = location;
+        let Location { switch, socket, numa, cache, rail, group } = location;
         let unit = |number: Option<u32>| number.map_or(0, |number| u64::from(number) + 1);
-        Self([node.into(), unit(switch), unit(socket), unit(numa), unit(cache), unit(group)])
+        Self([node.into(), unit(switch), unit(socket), unit(numa), unit(cache), unit(rail), unit(group)])
     }
 }
 
 impl From<GatheredLocation> for RankLocation {
-    fn from(GatheredLocation([node, switch, socket, numa, cache, group]): GatheredLocation) -> Self {
-        let [switch, socket, numa, cache, group] =
-            [switch, socket, numa, cache, group].map(|unit| unit.checked_sub(1).map(|number| number as u32));
-        Self { node: node as u32, location: Location { switch, socket, numa, cache, group } }
+    fn from(GatheredLocation([node, switch, socket, numa, cache, rail, group]): GatheredLocation) -> Self {
+        let [switch, socket, numa, cache, rail, group] =
+            [switch, socket, numa, cache, rail, group].map(|unit| unit.checked_sub(1).map(|number| number as u32));
+        Self { node: node as u32, location: Location { switch, socket, numa, cache, rail, group } }
     }
 }
 
@@ -247,6 +249,7 @@ impl Communicator {
             SplitType::Socket => first_in(|at| at.socket)?,
             SplitType::Numa => first_in(|at| at.numa)?,
             SplitType::Cache => first_in(|at| at.cache)?,
+            SplitType::Rail => first_in(|at| at.rail)?,
         };
         let split = self.split_by_color(color)?;
         split.ok_or(CreateError::Collective(CollectiveError::Ended(crate::Failure::Finished)))

@@ -52,8 +52,8 @@ pub(crate) struct Overrides {
     /// if the system knows it]
     #[arg(long, value_name = "BITS_PER_SECOND")]
     link_speed: Option<LinkSpeed>,
-    /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache or
-    /// group, up to five within each other, such as host or host,socket, or N,M,… (groups of N consecutive ranks, in inner
+    /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache,
+    /// rail or group, up to five within each other, such as host or host,socket, or N,M,… (groups of N consecutive ranks, in inner
     /// groups of M) [default: auto]
     #[arg(long, value_name = "SPEC")]
     hierarchy: Option<HierarchyChoice>,
