@@ -23,8 +23,8 @@ pub mod tuning;
 
 pub use acks::{AcksChoice, AcksChoiceError};
 pub use choice::{
-    ChoiceError, DeviceChoice, GroupMeans, InheritedSegment, InheritedSegmentError, Integrity, LeaderChoice, Mtu,
-    MtuError, PartsChoice, Progress, QueuesChoice, SubgroupRule, Switch,
+    ChoiceError, DeviceChoice, GroupMeans, InheritedSegment, InheritedSegmentError, Integrity, LeaderChoice,
+    LeaderMeans, Mtu, MtuError, PartsChoice, Progress, QueuesChoice, SubgroupRule, Switch,
 };
 pub use duration::{
     AttachThreshold, BoundedDuration, DurationError, JoinTimeout, KillTimeout, SilenceTimeout, StuckTimeout,

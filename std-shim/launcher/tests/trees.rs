@@ -70,6 +70,7 @@ fn leaders_of_nodes_use_trees() {
     ] {
         expect(&run(&format!("{means} {tree}"), &format!("late {slots}")), 0, &[]);
     }
+    expect(&run("-n 6 --nodes 3 --hierarchy host:slots,net:token-tree", "late 1"), 0, &[]);
     for means in
         ["-n 6 --nodes 3 --hierarchy host:slots --loss 3%", "-n 6 --nodes 3 --hierarchy host --progress thread"]
     {

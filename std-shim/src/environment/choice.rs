@@ -91,6 +91,24 @@ words! {
 }
 
 words! {
+    /// How the leaders of the last level exchange their parts.
+    LeaderMeans, Auto {
+        /// By messages, or where the model selects it by multicast.
+        Auto = "auto",
+        /// By messages.
+        Messages = "messages",
+        /// Barriers and short allreduces by a token tree.
+        TokenTree = "token-tree",
+        /// Barriers and short allreduces by a combining tree.
+        CombiningTree = "combining-tree",
+        /// Broadcasts by multicast.
+        Multicast = "multicast",
+        /// Alltoalls, of all ranks, by remote writes.
+        Rdma = "rdma",
+    }
+}
+
+words! {
     /// Which ranks of a node or other unit take part between units in a composed broadcast, reduce or allreduce.
     LeaderChoice, Auto {
         /// By the model.

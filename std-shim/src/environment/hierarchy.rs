@@ -12,7 +12,7 @@ use unisono_bootstrap::PeerRecord;
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{GroupLevels, Hierarchy};
 
-use super::choice::{GroupMeans, SubgroupRule};
+use super::choice::{GroupMeans, LeaderMeans, SubgroupRule};
 use super::location::Location;
 use super::tuning::table::digest;
 use super::tuning::{Carrier, Interconnect};
@@ -24,6 +24,8 @@ pub struct HierarchyChoice {
     pub groups: SubgroupChoice,
     /// How the members of the subgroups of each rule or size exchange their parts, in the order of these.
     pub means: [GroupMeans; GROUPINGS],
+    /// How the leaders of the last level exchange theirs, where neither an option nor a table says more.
+    pub net: LeaderMeans,
 }
 
 /// The user's choice of subgroups.
@@ -82,7 +84,8 @@ impl<T: Copy + fmt::Display> fmt::Display for Nested<T> {
 
 impl HierarchyChoice {
     /// No subgroups.
-    pub const OFF: Self = Self { groups: SubgroupChoice::Off, means: [GroupMeans::Auto; GROUPINGS] };
+    pub const OFF: Self =
+        Self { groups: SubgroupChoice::Off, means: [GroupMeans::Auto; GROUPINGS], net: LeaderMeans::Auto };
 
     /// Slots of a node's memory that a communicator needs at most: one on one node, and over several nodes one for each level
     /// with shared memory.
@@ -168,7 +171,7 @@ impl SubgroupRule {
     "expected off, auto, or up to five rules (switch, host, socket, numa, cache, rail, group), the outer one first, such as \
      host,socket, or the inner one first and net last, such as socket,host,net; or up to five sizes of nested groups of \
      consecutive ranks, such as 8,2; and after any but off and net :slots for shared memory within these groups, \
-     :messages, or :auto"
+     :messages, or :auto; after net :messages, :token-tree, :combining-tree, :multicast, :rdma, or :auto"
 )]
 pub struct HierarchyError;
 
@@ -177,11 +180,22 @@ impl FromStr for HierarchyChoice {
 
     fn from_str(text: &str) -> Result<Self, HierarchyError> {
         // All ranks: the outer end, if it is named.
-        let is_net = |part: &&str| matches!(*part, "net" | "net:messages");
+        let net_of = |part: &str| match part.split_once(':') {
+            None => (part == "net").then_some(Ok(LeaderMeans::Auto)),
+            Some((group, said)) => (group == "net").then(|| said.parse().map_err(|_| HierarchyError)),
+        };
         let mut parts: Vec<&str> = text.split(',').collect();
-        if parts.len() > 1 && parts.pop_if(|part| is_net(&&**part)).is_some() {
+        let mut net = LeaderMeans::Auto;
+        if let [.., _, last] = parts[..]
+            && let Some(said) = net_of(last)
+        {
+            net = said?;
+            parts.pop();
             parts.reverse();
-        } else if parts.len() > 1 && parts.first().is_some_and(is_net) {
+        } else if let [first, _, ..] = parts[..]
+            && let Some(said) = net_of(first)
+        {
+            net = said?;
             parts.remove(0);
         }
         let (mut groups, mut means) = (Vec::new(), Self::default().means);
@@ -196,13 +210,16 @@ impl FromStr for HierarchyChoice {
             }
             groups.push(group);
         }
-        Ok(Self { groups: groups.join(",").parse()?, means })
+        Ok(Self { groups: groups.join(",").parse()?, means, net })
     }
 }
 
 impl fmt::Display for HierarchyChoice {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups = self.groups.to_string();
+        if self.net != LeaderMeans::Auto {
+            write!(to, "net:{},", self.net)?;
+        }
         for (i, (group, means)) in groups.split(',').zip(self.means).enumerate() {
             write!(to, "{}{group}", if i == 0 { "" } else { "," })?;
             if means != GroupMeans::default() {
@@ -507,6 +524,9 @@ mod tests {
             "host:slots,cache:slots",
             "switch,host:slots,cache",
             "16,8:slots,2:slots",
+            "net:messages,auto",
+            "net:token-tree,host:slots,cache",
+            "net:multicast,off",
         ] {
             assert_eq!(text.parse().map(|choice: HierarchyChoice| choice.to_string()).as_deref(), Ok(text));
         }
@@ -514,7 +534,8 @@ mod tests {
             ("switch:messages,host:slots", "switch:messages,host:slots"),
             ("auto:auto", "auto"),
             ("4:auto", "4"),
-            ("cache:slots,host:slots,net:messages", "host:slots,cache:slots"),
+            ("cache:slots,host:slots,net:messages", "net:messages,host:slots,cache:slots"),
+            ("host,net:rdma", "net:rdma,host"),
             ("net,host,cache:slots", "host,cache:slots"),
             ("host:slots,net", "host:slots"),
         ] {

@@ -38,7 +38,7 @@ use unisono_core::schedule::{
 
 use super::hierarchy::{HierarchyChoice, SubgroupChoice, Subgroups};
 use super::link_speed::LinkSpeed;
-use super::{LeaderChoice, PartsChoice};
+use super::{LeaderChoice, LeaderMeans, PartsChoice};
 
 /// The collectives that can be tuned, with their names on the command line and in the environment.
 pub const COLLECTIVES: [(CollectiveKind, &str, &str); 11] = [
@@ -177,6 +177,15 @@ impl Tuning {
     /// ```
     pub fn get(&self, verb: CollectiveKind) -> Option<Override> {
         self.overrides.get(verb as usize).copied().flatten()
+    }
+
+    /// The override of a collective, or else that of the leaders' means.
+    fn asked(&self, kind: CollectiveKind) -> Option<Override> {
+        let by_net = || match self.hierarchy.net {
+            LeaderMeans::Auto | LeaderMeans::Messages => None,
+            named => Override::new(kind, &named.to_string()).ok(),
+        };
+        self.get(kind).or_else(by_net)
     }
 
     /// Reads the user's tables. That of the job, which [`select_table`](Self::select_table) finds, selects where there is no
@@ -417,8 +426,9 @@ impl Tuning {
             Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
             Wanted::Rdma(rdma) => Err(rdma.check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
         };
-        let wanted = self.get(plan.collective).map(given);
-        let refused = wanted.and_then(Result::err);
+        let wanted = self.asked(plan.collective).map(given);
+        // Means of the leaders are for the calls that they can do.
+        let refused = self.get(plan.collective).and(wanted).and_then(Result::err);
         let found = |table: &TuningTable, reason| {
             let wanted = table.find(carrier, self.sharing(), plan)?;
             Some((given(wanted).ok()?, reason))
@@ -474,7 +484,7 @@ impl Tuning {
 
     /// What the user's override, or else the user's table, wants for a collective.
     fn wanted(&self, plan: &CollectiveSpec, carrier: Carrier) -> Option<(Override, SelectedBy)> {
-        match self.get(plan.collective) {
+        match self.asked(plan.collective) {
             Some(wanted) => Some((wanted, SelectedBy::Override)),
             None => {
                 let found = self.selected_table()?.find(carrier, self.sharing(), plan);
@@ -517,7 +527,7 @@ impl Tuning {
         }
         match self.wanted(plan, carrier) {
             Some((wanted, reason)) => (wanted.wanted == Wanted::Multicast).then_some(reason),
-            None if allowed == MulticastUse::OnRequest => None,
+            None if allowed == MulticastUse::OnRequest || self.hierarchy.net == LeaderMeans::Messages => None,
             None if built_in().find(carrier, self.sharing(), plan).is_some() => None,
             None => self.multicast_pays(plan, over).then_some(SelectedBy::Model),
         }

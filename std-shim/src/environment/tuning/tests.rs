@@ -258,3 +258,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn means_of_leaders_are_for_the_collectives_that_can_use_them() {
+    let by = |hierarchy: &str| {
+        let mut tuning = Tuning::default();
+        tuning.set_hierarchy(hierarchy.parse().expect("a hierarchy"));
+        tuning
+    };
+    let short = |kind| CollectiveSpec { bytes: 8, ..plan(kind, 8) };
+    let tree = |tuning: &Tuning, spec: &CollectiveSpec| tuning.tree(spec, false, Carrier::Udp).is_some();
+    let trees = by("host:slots,net:token-tree");
+    assert!(tree(&trees, &short(CollectiveKind::Barrier)) && tree(&trees, &short(CollectiveKind::Allreduce)));
+    assert!(!tree(&trees, &short(CollectiveKind::Reduce)) && !tree(&by("host:slots"), &short(CollectiveKind::Barrier)));
+    let long = CollectiveSpec { bytes: 1 << 20, ..plan(CollectiveKind::Allreduce, 8) };
+    let decision = trees.decide(&long, false, Carrier::Udp).expect("a schedule");
+    assert!(!tree(&trees, &long) && decision.override_error.is_none(), "nobody asked for a tree of this call");
+    let mut ring = trees.clone();
+    ring.set(Override::new(CollectiveKind::Allreduce, "ring").expect("an algorithm"));
+    assert!(!tree(&ring, &short(CollectiveKind::Allreduce)), "an option says more");
+    let rdma = by("net:rdma,host");
+    assert!(rdma.rdma(&plan(CollectiveKind::Alltoall, 8), false, Carrier::Udp).is_some());
+    let multicast = |hierarchy: &str, use_| {
+        let mut tuning = by(hierarchy);
+        tuning.set_link_speed("1G".parse().expect("a speed"));
+        let spec = CollectiveSpec { bytes: 4096, ..plan(CollectiveKind::Broadcast, 8) };
+        tuning.multicast(&spec, false, Carrier::Udp, None, use_)
+    };
+    assert_eq!(multicast("off", MulticastUse::Automatic), Some(SelectedBy::Model));
+    assert_eq!(multicast("off,net:messages", MulticastUse::Automatic), None);
+    assert_eq!(multicast("off,net:multicast", MulticastUse::OnRequest), Some(SelectedBy::Override));
+}
