@@ -9,7 +9,7 @@ use unisono_core::collective::{
 };
 use unisono_core::device::Memory as _;
 use unisono_core::ids::{CollectiveId, Rank as Member, StepId};
-use unisono_core::schedule::{BlockSpan, GroupStep};
+use unisono_core::schedule::{BlockBuffer, BlockSpan, Blocks, GroupStep};
 use unisono_shmem::collective_area::CollectiveAreas;
 use unisono_shmem::segment::{Site, Word};
 use unisono_shmem::slot_collectives::SlotCollectives;
@@ -285,9 +285,24 @@ impl GroupLane {
             _ => (Some(StepBuffer::of(from, running, regions)?), StepBuffer::of(into, running, regions)?),
         };
         let plan = running.executor.plan();
+        let has_vector =
+            matches!(plan.kind(), CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Allreduce);
+        let has_blocks = matches!(
+            kind,
+            CollectiveKind::Gather
+                | CollectiveKind::Scatter
+                | CollectiveKind::Allgather
+                | CollectiveKind::ReduceScatter
+        );
+        // The last parts of a vector are shorter where the ranks do not divide it.
+        let vector = (has_vector && has_blocks).then(|| plan.bytes());
         let bytes = match kind {
             CollectiveKind::Barrier => 0,
-            CollectiveKind::Gather | CollectiveKind::Scatter => plan.bytes().saturating_mul(each as usize),
+            _ if vector.is_some() => {
+                let first = BlockSpan { buffer: BlockBuffer::Output, blocks: Blocks::range(0, each), segment: 0 };
+                running.message_extent(first).0
+            }
+            _ if has_blocks => plan.bytes().saturating_mul(each as usize),
             _ => input.as_ref().map_or(0, StepBuffer::len).max(output.len()),
         };
         self.sequence = self.sequence.wrapping_add(1);
@@ -303,7 +318,11 @@ impl GroupLane {
             // Ranks that call another collective, or have called another one before, find another signature.
             reduction_id: mix(plan.digest(), running.context),
         };
-        self.slots.start(CollectiveId { context: self.context, sequence: self.sequence }, &spec);
+        let id = CollectiveId { context: self.context, sequence: self.sequence };
+        match vector {
+            None => self.slots.start(id, &spec),
+            Some(bytes) => self.slots.start_parts(id, &spec, bytes),
+        }
         // A root of a broadcast has sent, and a root that scatters in place has its block where it was.
         let is_giver =
             number == root && (kind == CollectiveKind::Broadcast || kind == CollectiveKind::Scatter && in_place);
