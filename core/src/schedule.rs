@@ -74,7 +74,9 @@ pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
 pub use levels::{GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees};
 pub use plan::Plan;
-pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
+pub use selection::{
+    Choice, Constraints, GroupModel, LinkModel, SlotModel, algorithms, choose, choose_with, multicast_pays,
+};
 pub use spec::{Spec, Unsupported};
 
 /// An algorithm of a collective. Not every collective has every algorithm: [`Plan::new`] rejects the others.

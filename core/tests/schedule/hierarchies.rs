@@ -572,13 +572,13 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
     };
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
-    let is_composed = groups.pays(&plan, LOWER, &NEAR, far);
+    let is_composed = groups.pays(&plan, LOWER, (&NEAR.into(), far), None);
     let one = over_hosts(LOWER.into())?;
     let in_parts = has_parts(&nested_spec).then(|| HierarchyOptions { in_parts: true, ..LOWER.into() });
     let can_have_all = has_leaders(&nested_spec) && groups.ranks_of_each_group().is_some();
     let all = can_have_all.then(|| HierarchyOptions { leaders: Leaders::All, ..LOWER.into() });
     let flat = time(&flat_group, flat.segments);
-    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR, far))? } else { flat };
+    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR.into(), far))? } else { flat };
     Some(Times {
         flat,
         one,
