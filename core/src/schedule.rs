@@ -74,7 +74,9 @@ pub use hierarchy::Hierarchy;
 pub use layout::{BlockMap, ByteRange, ByteRanges, Layout, Pairs};
 pub use levels::{GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, LowerTrees};
 pub use plan::Plan;
-pub use selection::{Choice, Constraints, LinkModel, algorithms, choose, choose_with, multicast_pays};
+pub use selection::{
+    Choice, Constraints, GroupModel, LinkModel, SlotModel, algorithms, choose, choose_with, multicast_pays,
+};
 pub use spec::{Spec, Unsupported};
 
 /// An algorithm of a collective. Not every collective has every algorithm: [`Plan::new`] rejects the others.
@@ -193,7 +195,8 @@ pub enum StepOperation {
 /// This rank's part in a collective of one of its subgroups.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GroupStep {
-    /// Barrier, broadcast, reduce, gather or scatter; of the last level barrier or allreduce.
+    /// Barrier, broadcast, reduce, gather or scatter; of parts of a vector also reduce-scatter or allgather; of the last level
+    /// barrier or allreduce.
     pub collective: CollectiveKind,
     /// The level of the subgroup: 0, an innermost group's ranks; above, the leaders of groups.
     pub level: u32,
@@ -207,7 +210,7 @@ pub struct GroupStep {
     pub root: u32,
     /// As [`CollectiveSpec::in_place`](crate::collective::CollectiveSpec::in_place); the same on all of them.
     pub in_place: bool,
-    /// Blocks that each member has in a gather or scatter; else 1.
+    /// Blocks that each member has in a gather, scatter, reduce-scatter or allgather; else 1.
     pub each: u32,
     /// What this rank contributes; no block: nothing.
     pub from: BlockSpan,

@@ -102,8 +102,11 @@ struct StepCounts {
 struct Call {
     id: CollectiveId,
     collective: CollectiveKind,
-    /// The plan, pull setting and forced algorithm from which schedule and hash were made.
+    /// The plan, pull setting and forced algorithm from which schedule and hash were made; `None` after one of parts.
     plan: Option<(CollectiveSpec, bool, Option<SlotAlgorithm>)>,
+    /// Bytes of the vector whose parts the blocks of the next collective are.
+    #[cfg(feature = "std")]
+    vector: Option<usize>,
     schedule: SlotSchedule,
     algorithm: SlotAlgorithm,
     /// Its first step.
@@ -184,6 +187,8 @@ impl<'a> SlotCollectives<'a> {
                 id: CollectiveId::default(),
                 collective: CollectiveKind::Barrier,
                 plan: None,
+                #[cfg(feature = "std")]
+                vector: None,
                 schedule: SlotSchedule::EMPTY,
                 algorithm: SlotAlgorithm::Flat,
                 base: first,
@@ -233,6 +238,15 @@ impl<'a> SlotCollectives<'a> {
     #[cfg(feature = "std")]
     pub const fn set_generation(&mut self, generation: u32) {
         self.salt = generation.wrapping_mul(0x9e37_79b9);
+    }
+
+    /// Starts a gather, scatter, allgather or reduce-scatter whose blocks are the parts of a vector of `vector` bytes, each of
+    /// `plan.bytes` bytes but for the last ones, which are shorter or empty where that does not divide the vector.
+    #[cfg(feature = "std")]
+    pub fn start_parts(&mut self, id: CollectiveId, plan: &CollectiveSpec, vector: usize) {
+        (self.call.plan, self.call.vector) = (None, Some(vector));
+        self.start(id, plan);
+        (self.call.plan, self.call.vector) = (None, None);
     }
 
     /// Advances the signature by the present call; a call that publishes nothing leaves no trace.
@@ -570,9 +584,17 @@ impl CollectiveMachine for SlotCollectives<'_> {
             let way = self.forced_algorithm.unwrap_or_else(|| selection::select(plan, &self.areas, self.pulls));
             let way = if selection::supports(way, plan, &self.areas, self.pulls) { way } else { SlotAlgorithm::Flat };
             self.call.algorithm = way;
-            (self.call.schedule, self.call.plan) = (SlotSchedule::new(plan, way, &self.areas), Some(made_of));
+            #[cfg(feature = "std")]
+            let schedule = SlotSchedule::new(plan, way, &self.areas, self.call.vector);
+            #[cfg(not(feature = "std"))]
+            let schedule = SlotSchedule::new(plan, way, &self.areas);
+            (self.call.schedule, self.call.plan) = (schedule, Some(made_of));
             // A call by other means must not match one through slots.
             self.call.hash = signature(plan) ^ u32::from(way == SlotAlgorithm::External);
+            #[cfg(feature = "std")]
+            if let Some(vector) = self.call.vector {
+                self.call.hash = (self.call.hash ^ 1 << 31 ^ vector as u32).wrapping_mul(0x0100_0193);
+            }
         }
         self.advance_signature();
         self.call.schedule.begin(self.steps.next);

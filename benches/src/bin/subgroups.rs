@@ -79,17 +79,29 @@ const ALLGATHERS: [Way; 5] = [
     },
 ];
 
-const ALLREDUCES: [Way; 3] = [
+const ALLREDUCES: [Way; 5] = [
     FLAT,
     Way {
-        name: "one leader",
+        name: "one leader, messages",
         hierarchy: "host:messages",
         variables: &[("UNISONO_LEADERS", "one")],
         stroke: Stroke::Dashed,
     },
     Way {
-        name: "all ranks lead",
+        name: "all ranks lead, messages",
         hierarchy: "host:messages",
+        variables: &[("UNISONO_LEADERS", "all")],
+        stroke: Stroke::Dotted,
+    },
+    Way {
+        name: "one leader, slots",
+        hierarchy: "host:slots",
+        variables: &[("UNISONO_LEADERS", "one")],
+        stroke: Stroke::Dashed,
+    },
+    Way {
+        name: "all ranks lead, slots",
+        hierarchy: "host:slots",
         variables: &[("UNISONO_LEADERS", "all")],
         stroke: Stroke::Dotted,
     },

@@ -33,7 +33,7 @@ use super::hierarchy::GROUPINGS;
 use super::radix::{quotient, remainder};
 use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOperation, dependencies};
 use crate::collective::CollectiveKind;
-use stage::{Part, Placement};
+use stage::{Members, Part, Placement};
 
 pub(super) use parallel::algorithm_of_parts;
 
@@ -139,6 +139,18 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     /// Subgroups of the last level, each with a leader.
     pub fn leaders(&self) -> u32 {
         self.place.hierarchy.members(self.place.hierarchy.top())
+    }
+
+    /// Whether all ranks of a group lead, each a part of the vector.
+    pub fn all_lead(&self) -> bool {
+        let is_parallel =
+            |part: &Part| matches!(part, Part::Stage(stage) if matches!(stage.members, Members::Every { .. }));
+        self.parts.iter().flatten().any(is_parallel)
+    }
+
+    /// Whether the blocks that the leaders collect go down the levels in parts.
+    pub const fn is_in_parts(&self) -> bool {
+        self.place.arrivals.is_some()
     }
 
     /// The number of blocks in a whole buffer, as [`Plan::blocks`](super::Plan::blocks).

@@ -18,6 +18,7 @@
 mod composition;
 mod cost;
 mod multicast;
+mod slots;
 
 use super::radix::Radix;
 use super::spec::{check, check_step_count};
@@ -26,6 +27,7 @@ use crate::collective;
 use cost::{Cost, Load};
 
 pub use multicast::multicast_pays;
+pub use slots::{GroupModel, SlotModel};
 
 /// The cost of a message between any two ranks of a group. Equal on all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

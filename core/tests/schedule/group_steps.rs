@@ -111,6 +111,22 @@ pub(crate) fn execute(parts: &[Part], memories: &mut [Memory], combined: &mut Co
                 }
             }
         }
+        CollectiveKind::ReduceScatter => {
+            let all: Vec<Vec<Value>> =
+                parts.iter().map(|(rank, _, step)| load(memories, *rank, step.from)).collect::<Result<_, _>>()?;
+            let (sum, whole) = (reduce(all, combined), first.each as usize);
+            for (number, (rank, _, step)) in parts.iter().enumerate() {
+                memories[*rank].store(step.into, &sum[number * whole..(number + 1) * whole])?;
+            }
+        }
+        CollectiveKind::Allgather => {
+            let all =
+                parts.iter().map(|(rank, _, step)| load(memories, *rank, step.from)).collect::<Result<Vec<_>, _>>()?;
+            let all = all.concat();
+            for (rank, _, step) in parts {
+                memories[*rank].store(step.into, &all)?;
+            }
+        }
         other => return Err(format!("a group executes no {}", other.name())),
     }
     Ok(())

@@ -12,8 +12,8 @@ use crate::verify::verify;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    Algorithm, BlockSpan, GroupLevels, HierarchicalPlan, Hierarchy, HierarchyOptions, Leaders, LinkModel, LowerTrees,
-    Schedule, Spec, Step, StepOperation, Unsupported, choose,
+    Algorithm, BlockSpan, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, HierarchyOptions, Leaders, LinkModel,
+    LowerTrees, Schedule, Spec, Step, StepOperation, Unsupported, choose,
 };
 
 const LOWER: LowerTrees = LowerTrees { radix: 2, ports: 1 };
@@ -236,7 +236,7 @@ fn drawn(hierarchies: u64, part: u64) {
 #[test]
 fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean() {
     let seed = std::env::var("UNISONO_TEST_SEED").map_or(33, |seed| seed.parse().expect("a number"));
-    let mut checked = 0;
+    let (mut checked, mut with_steps) = (0, 0);
     for number in 0..125 {
         let seed = (seed * 31 + 4) * 1_000_003 + number;
         let mut random = Random::new(seed);
@@ -245,12 +245,51 @@ fn drawn_hierarchies_with_all_ranks_as_leaders_give_what_their_collectives_mean(
             let (call, lower) = draw_call(&mut random, Spec::new(kind, algorithm, levels.size(), 1));
             let options = HierarchyOptions { leaders: Leaders::All, ..lower.into() };
             if has_leaders(&call) {
-                checked += u32::from(check_options(&levels, call, options, seed).is_ok());
+                let is_checked = check_options(&levels, call, options, seed).is_ok();
+                checked += u32::from(is_checked);
+                with_steps += u32::from(is_checked && !part_steps(&levels, call, options).is_empty());
             }
         }
     }
-    println!("seed {seed}: {checked} schedules with all ranks as leaders");
-    assert!(checked > 500);
+    println!("seed {seed}: {checked} schedules with all ranks as leaders, of {with_steps} in steps of groups");
+    assert!(checked > 500 && with_steps > 150);
+}
+
+/// The steps of a rank's group that scatter or collect parts: collective, number of the rank, blocks of a part.
+fn part_steps(levels: &Levels, call: Spec, options: HierarchyOptions) -> Vec<(CollectiveKind, u32, u32)> {
+    let plan = HierarchicalPlan::with_group_steps(call, options, levels.hierarchy(), GroupLevels::INNERMOST);
+    let plan = plan.expect("a schedule");
+    let steps = (0..plan.steps()).filter_map(|i| match plan.step(i)?.operation {
+        StepOperation::Group(GroupStep { collective, number, each, .. }) => Some((collective, number, each)),
+        _ => None,
+    });
+    steps.collect()
+}
+
+/// A reduction scatters in each group, a broadcast in the root's; a reduce collects in the root's group, others in each.
+/// Smaller groups within them, and segments, use messages.
+#[test]
+fn groups_scatter_and_collect_the_parts_of_all_leaders() {
+    use CollectiveKind::{Allgather, Allreduce, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+    let levels = Levels::two((0..12).map(|rank| rank / 4).collect());
+    let options = HierarchyOptions { leaders: Leaders::All, ..LOWER.into() };
+    let of = |collective, algorithm, rank| {
+        let call = Spec { root: Rank(5), rank: Rank(rank), ..Spec::new(collective, algorithm, 12, 1) };
+        part_steps(&levels, call, options)
+    };
+    for (rank, number) in [(2, 2), (5, 1), (6, 2), (9, 1)] {
+        let in_ring = [(ReduceScatter, number, 3), (Allgather, number, 3)];
+        assert_eq!(of(Allreduce, Algorithm::Ring, rank), in_ring);
+        let is_of_root = rank / 4 == 1;
+        let (up, down) = ((ReduceScatter, number, 1), (Gather, number, 1));
+        assert_eq!(of(Reduce, Algorithm::Knomial, rank), if is_of_root { vec![up, down] } else { vec![up] });
+        let (up, down) = ((Scatter, number, 1), (Allgather, number, 1));
+        assert_eq!(of(Broadcast, Algorithm::Knomial, rank), if is_of_root { vec![up, down] } else { vec![down] });
+    }
+    let broadcast = Spec::new(Broadcast, Algorithm::Knomial, 12, 1);
+    assert_eq!(part_steps(&levels, Spec { segments: 2, ..broadcast }, options), []);
+    let nested = Levels([2, 4].map(|size| (0..12).map(|rank| rank / size).collect()).to_vec());
+    assert_eq!(part_steps(&nested, broadcast, options), []);
 }
 
 /// All of 1 to 24 ranks in turn.
@@ -533,13 +572,13 @@ fn compare(kind: CollectiveKind, hosts: &[u32], root: u32, bytes: usize, far: &L
     };
     let flat = choose(&plan, false, &LinkModel { per_host: groups.per_host(), ..*far });
     let flat_group = Group::new(flat.spec(&plan, false)).expect("a schedule");
-    let is_composed = groups.pays(&plan, LOWER, &NEAR, far);
+    let is_composed = groups.pays(&plan, LOWER, (&NEAR.into(), far), None);
     let one = over_hosts(LOWER.into())?;
     let in_parts = has_parts(&nested_spec).then(|| HierarchyOptions { in_parts: true, ..LOWER.into() });
     let can_have_all = has_leaders(&nested_spec) && groups.ranks_of_each_group().is_some();
     let all = can_have_all.then(|| HierarchyOptions { leaders: Leaders::All, ..LOWER.into() });
     let flat = time(&flat_group, flat.segments);
-    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR, far))? } else { flat };
+    let chosen = if is_composed { over_hosts(groups.options(&plan, LOWER, &NEAR.into(), far))? } else { flat };
     Some(Times {
         flat,
         one,

@@ -4,8 +4,8 @@ use crate::group::orders;
 use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{
-    self, Algorithm, Choice, Constraints, Hierarchy, LinkModel, LowerTrees, Unsupported, choose, choose_with,
-    multicast_pays,
+    self, Algorithm, Choice, Constraints, GroupModel, Hierarchy, Leaders, LinkModel, LowerTrees, SlotModel,
+    Unsupported, choose, choose_with, multicast_pays,
 };
 
 /// 10 µs and 3 GB/s; one where a message costs only its bytes; one where ranks share processors; one where only
@@ -271,4 +271,56 @@ fn multicast_between_hosts_pays_if_there_are_three() {
         let lower = LowerTrees { ports: 1, radix: 2 };
         assert_eq!(groups.multicast_pays(&plan, lower, &near, &far), expected, "{hosts} hosts, {bytes} bytes");
     }
+}
+
+/// In slots all ranks lead where that divides much work, unless they share a processor or groups are divided further; no
+/// choice depends on slots that a collective does not use.
+#[test]
+fn all_ranks_lead_in_slots_where_they_divide_the_work() {
+    let lower = LowerTrees { ports: 1, radix: 2 };
+    let far = LinkModel { per_host: 1, ..LINKS[4] };
+    let near = LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 200, ..far };
+    let slots = |sharing| SlotModel { latency_ns: 300, overhead_ns: 100, ps_per_byte: 100, sharing };
+    let groups = |sizes: &[u32]| {
+        let groupings: Vec<Vec<u32>> = sizes.iter().map(|size| (0..32).map(|rank| rank / size).collect()).collect();
+        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(32, sizes.len())];
+        Hierarchy::new(&groupings.iter().map(Vec::as_slice).collect::<Vec<_>>(), table).expect("groups")
+    };
+    let in_slots = GroupModel { messages: near, slots: Some(slots(1)) };
+    let leaders = |sizes: &[u32], kind, bytes, intra: &GroupModel, inter: &LinkModel| {
+        groups(sizes).options(&call(kind, 32, bytes), lower, intra, inter).leaders
+    };
+    for kind in [CollectiveKind::Allreduce, CollectiveKind::Reduce] {
+        let of = |bytes| leaders(&[8], kind, bytes, &in_slots, &far);
+        assert_eq!([8, 64, 256].map(of), [Leaders::One; 3], "{kind:?}");
+        assert_eq!([64 << 10, 256 << 10].map(of), [Leaders::All; 2], "{kind:?}");
+    }
+    let shared = GroupModel { messages: LinkModel { sharing: 8, ..near }, slots: Some(slots(8)) };
+    let far_shared = LinkModel { sharing: 8, overhead_ns: 3000, ..far };
+    for bytes in [4 << 10, 16 << 10, 64 << 10] {
+        assert_eq!(leaders(&[8], CollectiveKind::Allreduce, bytes, &shared, &far_shared), Leaders::One, "{bytes}");
+    }
+    // Messages join the parts of groups that are divided further, and segments.
+    let nested = |intra: &GroupModel| leaders(&[2, 8], CollectiveKind::Allreduce, 64 << 10, intra, &far);
+    assert_eq!([nested(&in_slots), nested(&near.into())], [Leaders::All; 2]);
+    let scan = |intra: &GroupModel| groups(&[8]).options(&call(CollectiveKind::Scan, 32, 4096), lower, intra, &far);
+    assert_eq!(scan(&in_slots), scan(&near.into()));
+}
+
+/// Whether a composed schedule pays depends on the leaders that it will have.
+#[test]
+fn a_choice_of_leaders_counts_in_whether_composing_pays() {
+    let lower = LowerTrees { ports: 1, radix: 2 };
+    let far = LinkModel { per_host: 1, ..LINKS[4] };
+    let near = LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 200, ..far };
+    let groups: Vec<u32> = (0..32).map(|rank| rank / 8).collect();
+    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(32, 1)];
+    let groups = Hierarchy::new(&[&groups], table).expect("groups");
+    let pays = |bytes: usize, leaders| {
+        groups.pays(&call(CollectiveKind::Allreduce, 32, bytes), lower, (&near.into(), &far), leaders)
+    };
+    let sizes = (11..22).map(|shift| 1 << shift);
+    let by = |leaders| sizes.clone().filter(|bytes| pays(*bytes, leaders)).collect::<Vec<_>>();
+    let [any, one, all] = [None, Some(Leaders::One), Some(Leaders::All)].map(by);
+    assert!(one.len() < all.len() && any == all, "{one:?} {all:?} {any:?}");
 }

@@ -181,7 +181,7 @@ pub(crate) fn run_until(group: &Group, steps: &[Vec<Step>], until: &[usize]) -> 
                 parts.iter().find(|(.., step)| step.number == step.root).map_or(0, |(rank, i, _)| known(rank, i));
             for (rank, i, step) in &parts {
                 let learned = match first.collective {
-                    CollectiveKind::Barrier => everybody,
+                    CollectiveKind::Barrier | CollectiveKind::ReduceScatter | CollectiveKind::Allgather => everybody,
                     CollectiveKind::Reduce | CollectiveKind::Gather if step.number == step.root => everybody,
                     CollectiveKind::Broadcast | CollectiveKind::Scatter => of_root,
                     _ => 0,

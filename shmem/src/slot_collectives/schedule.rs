@@ -66,6 +66,9 @@ pub(crate) struct SlotSchedule {
     root: u32,
     /// Bytes of a block.
     bytes: usize,
+    /// Bytes of the vector whose parts the blocks are: the last ones may be shorter, or empty.
+    #[cfg(feature = "std")]
+    vector: Option<usize>,
     grain: usize,
     order: Order,
     /// Whether input and output are separate buffers.
@@ -93,6 +96,8 @@ impl SlotSchedule {
         size: 1,
         root: 0,
         bytes: 0,
+        #[cfg(feature = "std")]
+        vector: None,
         grain: 1,
         order: Order::Any,
         out_of_place: true,
@@ -117,23 +122,29 @@ impl SlotSchedule {
     };
 
     /// The schedule of a plan; its rounds begin with step 0.
+    #[cfg(not(feature = "std"))]
     pub(crate) fn new(plan: &CollectiveSpec, way: SlotAlgorithm, areas: &CollectiveAreas) -> Self {
+        Self::EMPTY.planned(plan, way, areas)
+    }
+
+    /// The schedule of a plan; its rounds begin with step 0. `vector`: its blocks are the parts of that many bytes.
+    #[cfg(feature = "std")]
+    pub(crate) fn new(
+        plan: &CollectiveSpec,
+        way: SlotAlgorithm,
+        areas: &CollectiveAreas,
+        vector: Option<usize>,
+    ) -> Self {
+        Self { vector, ..Self::EMPTY }.planned(plan, way, areas)
+    }
+
+    #[inline(always)]
+    fn planned(self, plan: &CollectiveSpec, way: SlotAlgorithm, areas: &CollectiveAreas) -> Self {
         let &CollectiveSpec { collective: verb, rank: Rank(rank), root: Rank(root), bytes, grain, order, .. } = plan;
         let (size, grain) = (areas.ranks, grain.max(1));
         let (apart, areas) = (!plan.in_place, *areas);
-        let mut course = Self {
-            verb,
-            algorithm: way,
-            rank,
-            size,
-            root,
-            bytes,
-            grain,
-            order,
-            out_of_place: apart,
-            areas,
-            ..Self::EMPTY
-        };
+        let mut course =
+            Self { verb, algorithm: way, rank, size, root, bytes, grain, order, out_of_place: apart, areas, ..self };
         (course.inline, course.round_bytes, course.rounds) = course.partition();
         if course.publishes_all_first() {
             course.publish_rounds = course.rounds;
@@ -205,6 +216,11 @@ impl SlotSchedule {
                 (false, part, rounds(part).saturating_mul(2))
             }
             SlotAlgorithm::Flat if self.bytes.saturating_mul(blocks) <= self.areas.inline => (true, self.bytes, 1),
+            SlotAlgorithm::Flat
+                if self.verb() == CollectiveKind::ReduceScatter && self.all_bytes() <= self.areas.chunk =>
+            {
+                (false, self.bytes, 1)
+            }
             SlotAlgorithm::Flat if self.verb() == CollectiveKind::ReduceScatter => {
                 let part = whole_elements(self.areas.chunk, grain);
                 (false, part, rounds(part).saturating_mul(self.size))
@@ -321,7 +337,7 @@ impl SlotSchedule {
                 self.write_exchange(round, item)
             }
             _ => {
-                let (at, bytes) = self.round_span(round);
+                let (at, bytes) = self.block_span(self.rank, round);
                 (item == 0).then(|| Item::copy(input(at, bytes), self.slot(self.rank, round, 0, bytes)))
             }
         }
@@ -359,8 +375,53 @@ impl SlotSchedule {
 
     /// The bytes of each block in a round: offset and length.
     fn round_span(&self, round: u32) -> (usize, usize) {
-        let at = (round as usize).saturating_mul(self.round_bytes).min(self.bytes);
-        (at, self.round_bytes.min(self.bytes - at))
+        self.span_of(self.bytes, round)
+    }
+
+    /// The same of the block of one rank, where a gather, scatter, allgather or reduce-scatter may have parts of a vector.
+    #[inline(always)]
+    fn block_span(&self, of: u32, round: u32) -> (usize, usize) {
+        self.span_of(self.block_bytes(of), round)
+    }
+
+    fn span_of(&self, bytes: usize, round: u32) -> (usize, usize) {
+        let at = (round as usize).saturating_mul(self.round_bytes).min(bytes);
+        (at, self.round_bytes.min(bytes - at))
+    }
+
+    /// Bytes of the block of a rank.
+    #[inline(always)]
+    fn block_bytes(&self, of: u32) -> usize {
+        let left = |vector: usize| vector.saturating_sub((of as usize).saturating_mul(self.bytes));
+        self.vector().map_or(self.bytes, |vector| left(vector).min(self.bytes))
+    }
+
+    /// Bytes of all blocks.
+    fn all_bytes(&self) -> usize {
+        let all = self.bytes.saturating_mul(self.size as usize);
+        self.vector().map_or(all, |vector| vector.min(all))
+    }
+
+    /// Bytes of the vector, if the blocks are parts of one.
+    #[inline(always)]
+    const fn vector(&self) -> Option<usize> {
+        #[cfg(feature = "std")]
+        if matches!(
+            self.verb,
+            CollectiveKind::Gather
+                | CollectiveKind::Scatter
+                | CollectiveKind::Allgather
+                | CollectiveKind::ReduceScatter
+        ) {
+            return self.vector;
+        }
+        None
+    }
+
+    /// A copy of some of a block; nothing of an empty part, which begins behind the vector's end.
+    #[inline(always)]
+    const fn copy_block(&self, from: Piece, into: Piece) -> Item {
+        if self.vector().is_some() && from.bytes == 0 { Item::NOTHING } else { Item::copy(from, into) }
     }
 
     /// Ranks, at least one: a divisor that lets no microcontroller panic.

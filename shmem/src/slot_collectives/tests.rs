@@ -1,4 +1,5 @@
 mod faults;
+mod parts;
 mod small_broadcast;
 
 use core::sync::atomic::{AtomicU64, Ordering};

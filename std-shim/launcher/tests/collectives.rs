@@ -1,5 +1,7 @@
 //! Collectives between the processes of a job. This program is their rank program, too.
 
+#[path = "collectives/all_leaders.rs"]
+mod all_leaders;
 mod program;
 
 use core::time::Duration;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
             Some("panic") => panic_in_a_function(&world),
             Some("spoilt") => panic_in_a_group(&world),
             Some("apart") => share_no_memory_with_one(&world),
+            Some("leaders") => all_leaders::be_a_rank(&world),
             Some("leader") => wait_for_a_leader_that_gave_up(&world),
             Some(seed) => survive(&world, seed.parse().expect("a number")),
             None => panic!("a part"),
@@ -74,6 +77,9 @@ fn main() -> ExitCode {
         ("survivors_name_who_is_missing", survivors_name_who_is_missing),
         ("death_is_learned_from_a_leader_that_gave_up", death_is_learned_from_a_leader_that_gave_up),
         ("subgroups_compute_what_all_ranks_do", subgroups_compute_what_all_ranks_do),
+        ("parts_of_a_vector_are_led_by_all_ranks", all_leaders::parts_of_a_vector_are_led_by_all_ranks),
+        ("leaders_of_parts_learn_of_failures", all_leaders::leaders_of_parts_learn_of_failures),
+        ("survivors_name_a_leader_that_is_missing", all_leaders::survivors_name_a_leader_that_is_missing),
     ])
 }
 

@@ -2,6 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
+use unisono_core::schedule::Leaders;
+
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $default:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -117,6 +119,17 @@ words! {
         One = "one",
         /// Each leads a part of the vector, where units have equally many ranks.
         All = "all",
+    }
+}
+
+impl LeaderChoice {
+    /// The leaders that the user has chosen.
+    pub(crate) const fn given(self) -> Option<Leaders> {
+        match self {
+            Self::Auto => None,
+            Self::One => Some(Leaders::One),
+            Self::All => Some(Leaders::All),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 pub use composed::{Composed, Composition};
-pub use interconnect::{Carrier, Interconnect, RINGS_COST, UDP_COST};
+pub use interconnect::{Carrier, Interconnect, RINGS_COST, SLOTS_COST, UDP_COST};
 pub use multicast::MulticastUse;
 pub(crate) use multicast::{MEMBERS_MAX as MULTICAST_MEMBERS_MAX, NAME as MULTICAST_NAME};
 pub use overrides::{Override, OverrideError, SEGMENTS_MAX, algorithm_names};

@@ -184,10 +184,13 @@ macro_rules! collective {
     };
 }
 
-/// Makes the entry of a model of steps of subgroups: collectives (kind, root, segments), the groupings, innermost first, and
-/// where each rank's subgroups have steps.
+/// Makes the entry of a model of steps of subgroups: collectives (kind, root, segments), the groupings, innermost first, how
+/// they are composed, in parts unless given, and where each rank's subgroups have steps.
 macro_rules! lane {
-    ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $groupings:expr, $levels:expr, $notes:literal) => {
+    ($name:literal, $calls:tt, $groupings:expr, $levels:expr, $notes:literal) => {
+        lane!($name, $calls, $groupings, IN_PARTS, $levels, $notes)
+    };
+    ($name:literal, [$(($collective:ident, $root:literal, $segments:literal)),+], $groupings:expr, $options:expr, $levels:expr, $notes:literal) => {
         CatalogueEntry {
             name: $name,
             widths: (0, 0),
@@ -199,7 +202,7 @@ macro_rules! lane {
             expected: Expected::Holds,
             explore: |explorer| {
                 let calls = [$((CollectiveKind::$collective, $root, $segments)),+];
-                explorer.explore(&Lane::new(&calls, $groupings, $levels))
+                explorer.explore(&Lane::new(&calls, $groupings, $options, $levels))
             },
         }
     };
@@ -640,6 +643,22 @@ pub const MODELS: &[CatalogueEntry] = &[
         [LEADERS; 4],
         "leaders only; one that the root replaces"
     ),
+    lane!(
+        "lane-all-leaders",
+        [(Allreduce, 0, 1), (Broadcast, 3, 1), (Reduce, 1, 1)],
+        HOSTS,
+        ALL_LEADERS,
+        [INNERMOST; 4],
+        "all of two groups of two lead, three at a time"
+    ),
+    lane!(
+        "lane-one-all-leaders",
+        [(Reduce, 2, 1), (Broadcast, 1, 1), (Allreduce, 0, 1)],
+        HOSTS,
+        ALL_LEADERS,
+        ONE_HOST,
+        "the same, one of them by messages"
+    ),
     remote_access!(
         "rma-updates",
         [&[Step::Add, Step::Accumulate, Step::Add], &[Step::Add, Step::Add]],
@@ -1063,6 +1082,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("groups_before_behind", "coll-scan"),
     ("groups_before_left_out", "coll-exscan"),
     ("same_part_led", "coll-leaders"),
+    ("same_part_scattered", "lane-all-leaders"),
     ("part_left_out", "coll-parts"),
     ("steps_not_counted", "lane"),
     ("turn_ignored", "lane"),

@@ -1,18 +1,22 @@
 //! Model of four ranks that run collectives of one communicator at a time: the shipped schedules over subgroups, executors
 //! and lanes. Where the two members of a subgroup have steps of their own, both execute the same one.
 //!
-//! Messages complete when they are sent and arrive in any order; contents are the subject of core's tests.
+//! Messages complete when they are sent and arrive in any order. Of each block the model knows the ranks whose contributions
+//! it has; their order is the subject of core's tests.
 
-use alloc::collections::BTreeSet;
+mod memory;
+
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use unisono_core::collective::{CollectiveKind, CollectiveMachine as _, Lane as Turns, Poll, Turn};
 use unisono_core::ids::{CollectiveId, Rank, StepId};
 use unisono_core::schedule::{
-    Algorithm, Executor, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, HierarchyOptions, LowerTrees,
-    Schedule as _, Spec, StepOperation,
+    Algorithm, Executor, GroupLevels, GroupStep, HierarchicalPlan, Hierarchy, HierarchyOptions, Schedule as _, Spec,
+    StepOperation,
 };
 
 use crate::model_checker::Model;
+use memory::{Bits, Memory};
 
 /// Ranks.
 pub const RANKS: u32 = 4;
@@ -29,8 +33,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// These collectives, in this order, with these roots and segments, in parts where they can be, over subgroups of two
-    /// members: the group of each rank, by grouping, innermost first. `levels`: where each rank's subgroups have steps of
+    /// These collectives, in this order, with these roots and segments, so composed over subgroups of two members: the group of each rank, by grouping, innermost first. `levels`: where each rank's subgroups have steps of
     /// their own.
     ///
     /// # Panics
@@ -38,9 +41,9 @@ impl Lane {
     pub fn new(
         calls: &[(CollectiveKind, u32, u32)],
         groupings: &[&[u32]],
+        options: HierarchyOptions,
         levels: [GroupLevels; RANKS as usize],
     ) -> Self {
-        let options = HierarchyOptions { in_parts: true, ..LowerTrees { radix: 2, ports: 1 }.into() };
         let table = [0; Hierarchy::<()>::table_len(RANKS as usize, LEVELS)];
         let hierarchy = Hierarchy::new(groupings, table).expect("a table of that length");
         let plan = |&(kind, root, segments): &(CollectiveKind, u32, u32), rank: u32| {
@@ -78,16 +81,20 @@ struct Parked {
 struct RankState {
     /// The collectives that it has started, with the turn of the first step of its subgroup of each level.
     started: Vec<(Executor<Plan>, [Turn; LEVELS])>,
+    memories: Vec<Memory>,
     lanes: [Turns; LEVELS],
     receiving: BTreeSet<Step>,
     parked: BTreeSet<Parked>,
 }
 
-/// All ranks, and the messages that have been sent: collective, sender, receiver, key.
+/// The messages that have been sent, by collective, sender, receiver and key.
+type Sent = BTreeMap<(usize, u32, u32, u32), Vec<Bits>>;
+
+/// All ranks, and the messages that have been sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     ranks: Vec<RankState>,
-    sent: BTreeSet<(usize, u32, u32, u32)>,
+    sent: Sent,
     broken: Option<&'static str>,
 }
 
@@ -102,13 +109,18 @@ pub enum Action {
     Execute(u32, [(usize, Step); 2]),
 }
 
+const TWICE: &str = "no contribution is combined twice";
+const RESULT: &str = "a collective gives what it means";
+
 impl RankState {
     /// Begins all steps that may begin.
-    fn progress(&mut self, rank: u32, sent: &mut BTreeSet<(usize, u32, u32, u32)>) {
-        for (call, (executor, _)) in self.started.iter_mut().enumerate() {
+    fn progress(&mut self, rank: u32, sent: &mut Sent) -> Result<(), &'static str> {
+        for ((call, (executor, _)), memory) in self.started.iter_mut().enumerate().zip(&mut self.memories) {
             while let Poll::Request(step, operation) = executor.poll() {
                 match operation {
-                    StepOperation::Send { to, key, .. } => _ = sent.insert((call, rank, to.0, key)),
+                    StepOperation::Send { to, key, from, .. } => {
+                        sent.insert((call, rank, to.0, key), memory.load(from));
+                    }
                     StepOperation::Receive { .. } => {
                         self.receiving.insert((call, step.0));
                         continue;
@@ -118,11 +130,27 @@ impl RankState {
                         self.parked.insert(Parked { subgroup: (level, group), step: (call, step.0), number });
                         continue;
                     }
-                    StepOperation::Copy { .. } | StepOperation::Reduce { .. } => {}
+                    StepOperation::Copy { from, into } => {
+                        let blocks = memory.load(from);
+                        memory.store(into, &blocks).then_some(()).ok_or(RESULT)?;
+                    }
+                    StepOperation::Reduce { from, into, .. } => {
+                        memory.combine(from, into).then_some(()).ok_or(TWICE)?;
+                    }
                 }
                 executor.handle_done(step);
             }
+            let is_done = executor.completed() == executor.plan().steps();
+            if is_done && !memory.is_result(executor.plan().spec(), RANKS) {
+                return Err(RESULT);
+            }
         }
+        Ok(())
+    }
+
+    fn operation(&self, (call, step): Step) -> Option<StepOperation> {
+        let (executor, _) = self.started.get(call)?;
+        Some(executor.plan().step(step)?.operation)
     }
 
     /// The steps of subgroups that may be executed now.
@@ -164,11 +192,12 @@ impl Model for Lane {
     fn initial(&self) -> State {
         let idle = RankState {
             started: Vec::new(),
+            memories: Vec::new(),
             lanes: [Turns::default(); LEVELS],
             receiving: BTreeSet::new(),
             parked: BTreeSet::new(),
         };
-        State { ranks: vec![idle; RANKS as usize], sent: BTreeSet::new(), broken: None }
+        State { ranks: vec![idle; RANKS as usize], sent: Sent::new(), broken: None }
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -177,10 +206,8 @@ impl Model for Lane {
                 actions.push(Action::Start(rank));
             }
             for &(call, step) in &own.receiving {
-                let plan = own.started.get(call).map(|(executor, _)| executor.plan());
-                if let Some(StepOperation::Receive { of, key, .. }) =
-                    plan.and_then(|plan| plan.step(step)).map(|step| step.operation)
-                    && state.sent.contains(&(call, of.0, rank as u32, key))
+                if let Some(StepOperation::Receive { of, key, .. }) = own.operation((call, step))
+                    && state.sent.contains_key(&(call, of.0, rank as u32, key))
                 {
                     actions.push(Action::Arrive(rank, (call, step)));
                 }
@@ -211,13 +238,18 @@ impl Model for Lane {
                 let [ranks, leaders] = own.lanes.each_mut();
                 let [own_steps, leaders_steps] = steps;
                 let turns = [ranks.enter(own_steps), leaders.enter(leaders_steps)];
+                own.memories.push(Memory::new(plan));
                 own.started.push((Executor::new(id, plan.clone()), turns));
-                own.progress(rank as u32, sent);
+                *broken = own.progress(rank as u32, sent).err();
             }
             Action::Arrive(rank, step) => {
                 let own = ranks.get_mut(rank)?;
+                if let Some(StepOperation::Receive { of, key, into, .. }) = own.operation(step) {
+                    let blocks = sent.get(&(step.0, of.0, rank as u32, key))?;
+                    *broken = (!own.memories.get_mut(step.0)?.store(into, blocks)).then_some(RESULT);
+                }
                 own.end(step);
-                own.progress(rank as u32, sent);
+                *broken = broken.or(own.progress(rank as u32, sent).err());
             }
             Action::Execute(level, steps) => {
                 let of = |(rank, step): (usize, Step)| {
@@ -225,14 +257,20 @@ impl Model for Lane {
                     Some((step.0, parked.number))
                 };
                 let [one, other] = steps.map(of);
-                if one != other {
-                    *broken = Some("the members of a subgroup execute the same step");
+                *broken = (one != other).then_some("the members of a subgroup execute the same step");
+                let [(first, step), (second, other)] = steps;
+                let operations = [ranks.get(first)?.operation(step)?, ranks.get(second)?.operation(other)?];
+                let [StepOperation::Group(of_first), StepOperation::Group(of_second)] = operations else { return None };
+                let [one, two] = ranks.get_disjoint_mut([first, second]).ok()?;
+                let memories = [one.memories.get_mut(step.0)?, two.memories.get_mut(other.0)?];
+                if broken.is_none() && !memory::execute([of_first, of_second], memories) {
+                    *broken = Some("the members of a subgroup execute the same collective");
                 }
                 for (rank, step) in steps {
                     let own = ranks.get_mut(rank)?;
                     own.end(step);
                     own.lanes.get_mut(level as usize)?.leave();
-                    own.progress(rank as u32, sent);
+                    *broken = broken.or(own.progress(rank as u32, sent).err());
                 }
             }
         }

@@ -24,7 +24,7 @@ impl Spec {
     }
 }
 
-/// Each returns false if the subgroup's stage is of messages.
+/// Those that return a `bool` return false if the subgroup's stage is of messages.
 impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
     pub(super) fn group_barrier(&mut self, subgroup: Subgroup) -> bool {
         self.push_group(
@@ -100,6 +100,47 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         )
     }
 
+    /// Before the parts of a vector go to the other groups, each in its own part of `sum`: scatters the root's vector, or
+    /// combines the inputs. A vector has `blocks` blocks for each rank of the group.
+    pub(super) fn group_scatter_parts(&mut self, subgroup: Subgroup, sum: Place, blocks: u32) {
+        let members = self.place.hierarchy.members(subgroup);
+        let vector = |place: Place| Some((place, blocks.wrapping_mul(members)));
+        let (collective, from, in_place) = match self.spec.collective {
+            CollectiveKind::Broadcast if self.leads(subgroup) => (CollectiveKind::Scatter, vector(OUTPUT), true),
+            CollectiveKind::Broadcast => (CollectiveKind::Scatter, None, true),
+            _ => (CollectiveKind::ReduceScatter, vector(INPUT), self.is_in_place(subgroup)),
+        };
+        let into = Some(self.part_of(subgroup, sum, blocks));
+        let moves = Moves::Blocks;
+        self.push_step(subgroup, in_place, GroupMove { collective, from, into, each: blocks, count: 1, moves });
+    }
+
+    /// After the parts have come from the other groups: collects them at the root, or at all ranks of the group.
+    pub(super) fn group_collect_parts(&mut self, subgroup: Subgroup, sum: Place, blocks: u32) {
+        let members = self.place.hierarchy.members(subgroup);
+        let is_rooted = self.spec.collective == CollectiveKind::Reduce;
+        let collective = if is_rooted { CollectiveKind::Gather } else { CollectiveKind::Allgather };
+        let from = Some(self.part_of(subgroup, sum, blocks));
+        let into = (!is_rooted || self.leads(subgroup)).then(|| (OUTPUT, blocks.wrapping_mul(members)));
+        let moves = Moves::Blocks;
+        self.push_step(subgroup, true, GroupMove { collective, from, into, each: blocks, count: 1, moves });
+    }
+
+    /// This rank's group, if it has steps in which each rank has a part: the group is not divided further. With several
+    /// segments its steps would alternate.
+    pub(super) fn group_of_parts(&self) -> Option<Subgroup> {
+        let groups = &self.place.hierarchy;
+        let group = groups.subgroup(0, &self.place.own);
+        (groups.levels() == 2 && self.spec.segments == 1 && self.has_steps(group)).then_some(group)
+    }
+
+    /// This rank's part of the vector at a place.
+    fn part_of(&self, subgroup: Subgroup, (buffer, first): Place, blocks: u32) -> (Place, u32) {
+        let own = self.place.hierarchy.number(subgroup, &self.place.own);
+        let number = if mutant!("same_part_scattered") { 0 } else { own };
+        ((buffer, number.wrapping_mul(blocks).wrapping_add(first)), blocks)
+    }
+
     /// Blocks of a step that moves a vector, and the number of such steps: where ranks have blocks, one moves them all,
     /// else each moves one, as soon as it is there.
     const fn vectors(&self) -> (u32, u32) {
@@ -166,17 +207,28 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
         subgroup.level == 0 || self.place.root.is_none_or(is_usual)
     }
 
-    fn push_group(
+    /// Whether a subgroup of this rank has steps. A rank alone has nothing to do but to copy, as a stage does.
+    fn has_steps(&self, subgroup: Subgroup) -> bool {
+        self.group_levels.contains(subgroup.level)
+            && self.place.hierarchy.members(subgroup) > 1
+            && self.has_usual_members(subgroup)
+    }
+
+    fn push_group(&mut self, subgroup: Subgroup, moved: GroupMove) -> bool {
+        let has_steps = self.has_steps(subgroup);
+        if has_steps {
+            self.push_step(subgroup, self.is_in_place(subgroup), moved);
+        }
+        has_steps
+    }
+
+    fn push_step(
         &mut self,
         subgroup: Subgroup,
+        in_place: bool,
         GroupMove { collective, from, into, each, count, moves }: GroupMove,
-    ) -> bool {
+    ) {
         let groups = &self.place.hierarchy;
-        let members = groups.members(subgroup);
-        // A rank alone has nothing to do but to copy, as a stage does.
-        if !self.group_levels.contains(subgroup.level) || members < 2 || !self.has_usual_members(subgroup) {
-            return false;
-        }
         let span = |part: Option<(Place, u32)>| match part {
             None => BlockSpan::SIGNAL,
             Some(((buffer, first), blocks)) => BlockSpan::new(buffer, Blocks::range(first, blocks)),
@@ -185,16 +237,15 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             collective,
             level: subgroup.level,
             group: subgroup.group,
-            members,
+            members: groups.members(subgroup),
             number: groups.number(subgroup, &self.place.own),
             root: self.root_in(subgroup),
-            in_place: self.is_in_place(subgroup),
+            in_place,
             each,
             from: span(from),
             into: span(into),
         };
         self.push(Part::Group(GroupPart { step, count, moves }));
-        true
     }
 }
 
@@ -204,7 +255,7 @@ struct GroupMove {
     /// The blocks that this rank contributes, and where its result goes, of the first step.
     from: Option<(Place, u32)>,
     into: Option<(Place, u32)>,
-    /// Blocks of each member in a gather or scatter; else 1.
+    /// Blocks of each member where members have blocks; else 1.
     each: u32,
     /// The number of steps.
     count: u32,

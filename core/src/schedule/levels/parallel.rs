@@ -5,7 +5,8 @@
 //! the root's group. The ranks of a node thus share the work of combining, each a part (Mamidala 2008, §9.2.2), also
 //! between nodes, and the bytes between groups are those of one leader.
 //!
-//! The stages in a group are the steps of one schedule before and after those that leave each rank with its part.
+//! The stages in a group are the steps of one schedule before and after those that leave each rank with its part, or two
+//! [`GroupStep`](crate::schedule::GroupStep)s, of the same parts.
 
 use super::build::{INPUT, OUTPUT, Place, view};
 use super::stage::{Members, Part, Stage, Unit};
@@ -76,22 +77,29 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
                 .root_position()
                 .is_some_and(|root| root.wrapping_sub(remainder(root, size)) == own.wrapping_sub(number));
         let (sum, output, free) = self.places(&plan);
+        let with_steps = self.group_of_parts();
+        // Scratch repeats the vector from a multiple of its blocks on.
+        let used = match with_steps {
+            None => plan.scratch_blocks().div_ceil(size).wrapping_mul(self.blocks).wrapping_add(free),
+            Some(_) if sum == OUTPUT => 0,
+            Some(_) => self.blocks,
+        };
         let unit = Unit::Blocks(blocks);
         let stage = |steps| {
             let members = Members::Every { first: own.wrapping_sub(number), stride: 1 };
             let scratch = view((BlockBuffer::Scratch, free), unit);
             Part::Stage(Stage { plan, steps, members, input: view(INPUT, unit), output: view(output, unit), scratch })
         };
-        if is_reduction || is_in_root_group {
-            self.push(stage((0, before)));
+        match with_steps {
+            _ if !is_reduction && !is_in_root_group => {}
+            Some(group) => self.group_scatter_parts(group, sum, blocks),
+            None => self.push(stage((0, before))),
         }
         let led = if mutant!("same_part_led") { 0 } else { number };
         let part = |(buffer, first): Place| {
             let unit = Unit::Part { blocks, of: blocks.wrapping_mul(size) };
             view((buffer, led.wrapping_mul(blocks).wrapping_add(first)), unit)
         };
-        // Scratch repeats the vector from a multiple of its blocks on.
-        let used = plan.scratch_blocks().div_ceil(size).wrapping_mul(self.blocks).wrapping_add(free);
         self.push(Part::Stage(Stage {
             plan: between,
             steps: (0, between.steps()),
@@ -100,8 +108,10 @@ impl<T: AsRef<[u32]>> HierarchicalPlan<T> {
             output: part(sum),
             scratch: part((BlockBuffer::Scratch, used)),
         }));
-        if !is_reduction || is_in_root_group {
-            self.push(stage((before, plan.steps().wrapping_sub(before))));
+        match with_steps {
+            _ if is_reduction && !is_in_root_group => {}
+            Some(group) => self.group_collect_parts(group, sum, blocks),
+            None => self.push(stage((before, plan.steps().wrapping_sub(before)))),
         }
         self.scratch = self.scratch.max(used);
         Ok(())

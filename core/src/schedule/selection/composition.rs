@@ -1,6 +1,6 @@
 //! Whether a schedule composed over the ranks of hosts is faster than a flat one, by closed forms.
 
-use super::{Choice, LinkModel, choose, ps};
+use super::{Choice, GroupModel, LinkModel, SlotModel, choose, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::ids::Rank;
 use crate::schedule::hierarchy::Hierarchy;
@@ -19,15 +19,35 @@ fn overlapped(sum: u64, longest: u64, parts: u32) -> u64 {
     longest.saturating_add(others.checked_div(u64::from(parts)).unwrap_or(others))
 }
 
+/// The time of the steps of a group whose `size` ranks all lead, in picoseconds.
+fn in_slots_ps(plan: &CollectiveSpec, size: u32, slots: &SlotModel) -> Option<u64> {
+    use CollectiveKind::{Allgather, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+    let part = plan.bytes.div_ceil(size.max(1) as usize);
+    let steps = match plan.collective {
+        Broadcast => [(Scatter, part), (Allgather, plan.bytes)],
+        Reduce => [(ReduceScatter, plan.bytes), (Gather, part)],
+        _ => [(ReduceScatter, plan.bytes), (Allgather, plan.bytes)],
+    };
+    steps
+        .into_iter()
+        .try_fold(0_u64, |sum, (collective, bytes)| Some(sum.saturating_add(slots.time_ps(collective, size, bytes)?)))
+}
+
 impl<T: AsRef<[u32]>> Hierarchy<T> {
-    /// Whether the composed schedule is faster than a flat one by the model, with messages that cost `intra` within a
-    /// group and `inter` between groups, if the ranks of a group share a link. Only if groups are contiguous.
-    pub fn pays(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel, inter: &LinkModel) -> bool {
+    /// Whether the composed schedule, with the faster of the leaders that `leaders` allows, is faster than a flat one by the
+    /// model, with messages and steps that cost `intra` within a group and messages that cost `inter` between groups, if the
+    /// ranks of a group share a link. Only if groups are contiguous.
+    pub fn pays(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        (intra, inter): (&GroupModel, &LinkModel),
+        leaders: Option<Leaders>,
+    ) -> bool {
         if !self.is_contiguous() || !self.is_nested() {
             return false;
         }
-        let Some(composed) = self.time_ps(plan, lower, intra, inter) else { return false };
-        let composed = composed.min(self.time_of_all_leaders_ps(plan, lower, intra, inter).unwrap_or(u64::MAX));
+        let Some((_, composed)) = self.leaders_and_time_ps(plan, lower, (intra, inter), leaders) else { return false };
         if plan.collective != CollectiveKind::Alltoall && self.whole(plan) <= SHORT {
             return true;
         }
@@ -52,19 +72,39 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// How the schedule over these groups is composed, by the model of [`pays`](Self::pays), whether it pays or not.
     ///
     /// An allgather, or a broadcast that ends with one, goes down the levels in parts if the bytes of the smallest part
-    /// take at least the latency of a message within a group. All ranks of a group lead if that is faster.
+    /// take at least the latency of a message within a group. All ranks of a group lead if that is faster; where groups
+    /// have slots, if it is faster by more than the forms are wrong by, since all leaders send more messages.
     pub fn options(
         &self,
         plan: &CollectiveSpec,
         lower: LowerTrees,
-        intra: &LinkModel,
+        intra: &GroupModel,
         inter: &LinkModel,
     ) -> HierarchyOptions {
-        let one = self.time_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
-        let all = self.time_of_all_leaders_ps(plan, lower, intra, inter).unwrap_or(u64::MAX);
-        let moved = (self.part_bytes(plan) as u64).saturating_mul(u64::from(intra.ps_per_byte));
-        let leaders = if all < one { Leaders::All } else { Leaders::One };
-        HierarchyOptions { lower, in_parts: moved >= ps(intra.latency_ns), leaders }
+        let leaders = self.leaders_and_time_ps(plan, lower, (intra, inter), None).map_or(Leaders::One, |(who, _)| who);
+        let messages = &intra.messages;
+        let moved = (self.part_bytes(plan) as u64).saturating_mul(u64::from(messages.ps_per_byte));
+        HierarchyOptions { lower, in_parts: moved >= ps(messages.latency_ns), leaders }
+    }
+
+    /// The leaders by which the composed schedule is faster, or those that are given, and its time in picoseconds. `None`:
+    /// there is no such schedule.
+    fn leaders_and_time_ps(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        (intra, inter): (&GroupModel, &LinkModel),
+        leaders: Option<Leaders>,
+    ) -> Option<(Leaders, u64)> {
+        let one = self.time_ps(plan, lower, intra, inter)?;
+        let all = self.time_of_all_leaders_ps(plan, lower, intra, inter);
+        let is_selected = |all: &u64| match leaders {
+            Some(leaders) => leaders == Leaders::All,
+            None if intra.slots.is_some() => *all < one.saturating_sub(one >> 3),
+            None => *all < one,
+        };
+        // One leads where not all can.
+        Some(all.filter(is_selected).map_or((Leaders::One, one), |all| (Leaders::All, all)))
     }
 
     /// Bytes of the smallest part in which a vector may go down the levels.
@@ -94,13 +134,16 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         &self,
         plan: &CollectiveSpec,
         lower: LowerTrees,
-        intra: &LinkModel,
+        intra: &GroupModel,
         inter: &LinkModel,
     ) -> Option<u64> {
         let leaders = self.leaders(plan);
         let top = choose(&leaders, self.leaders_vary(plan.collective), inter);
-        let between = top.time_ps(&leaders, false, inter).ok()?;
-        let (within, longest) = self.within_ps(plan, lower, intra)?;
+        // The ranks with which a leader shares its processor wait.
+        let between = top.time_ps(&leaders, false, &LinkModel { sharing: 1, ..*inter }).ok()?;
+        let has_steps = top.spec(plan, false).can_have_group_steps();
+        let intra = GroupModel { slots: intra.slots.filter(|_| has_steps), ..*intra };
+        let (within, longest) = self.within_ps(plan, lower, &intra)?;
         let phases = self.phases(plan);
         let is_in_parts = phases.iter().flatten().count() > 1 && leaders.bytes > plan.bytes;
         let parts = top.segments.max(if is_in_parts { 2 } else { 1 });
@@ -114,7 +157,7 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         &self,
         plan: &CollectiveSpec,
         lower: LowerTrees,
-        intra: &LinkModel,
+        intra: &GroupModel,
         inter: &LinkModel,
     ) -> Option<u64> {
         let each = self.ranks_of_each_group()?;
@@ -135,13 +178,19 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         let radix = lower.ports.saturating_add(1);
         let choice = Choice { algorithm, ports: lower.ports, radix, segments: 1, order: plan.order };
         let group = CollectiveSpec { rank: Rank(0), root: Rank(0), size: each, ..*plan };
-        let within = choice.time_ps(&group, false, intra).ok()?;
+        // There must be such messages, also where groups have slots: others may have none.
+        let messages = choice.time_ps(&group, false, &intra.messages).ok()?;
+        let slots = intra.slots.filter(|_| self.levels() == 2 && top.segments == 1);
+        let within = match slots {
+            None => messages,
+            Some(slots) => in_slots_ps(plan, each, &slots)?,
+        };
         Some(overlapped(within.saturating_add(between), within.max(between), top.segments))
     }
 
     /// The time within the groups, of all levels, and of the longest phase of a level, in picoseconds. `None`: there is no
     /// such schedule.
-    pub(super) fn within_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &LinkModel) -> Option<(u64, u64)> {
+    pub(super) fn within_ps(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &GroupModel) -> Option<(u64, u64)> {
         use CollectiveKind::{Gather, Scatter};
         // The most members of a subgroup of each level, and the ranks that each of them stands for.
         let levels = self.largest().scan(1_u32, |ranks, size| {
@@ -163,7 +212,12 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
             };
             let choice = Choice { algorithm, ports: lower.ports, radix: lower.radix, segments: 1, order: plan.order };
             let phase = CollectiveSpec { collective, rank: Rank(0), root: Rank(0), size, bytes, ..*plan };
-            let time = choice.time_ps(&phase, false, intra).ok()?;
+            // The ranks of an innermost group.
+            let slots = intra.slots.filter(|_| ranks == 1 && size > 1);
+            let time = match slots.and_then(|slots| slots.time_ps(collective, size, bytes)) {
+                Some(time) => time,
+                None => choice.time_ps(&phase, false, &intra.messages).ok()?,
+            };
             (within, longest) = (within.saturating_add(time), longest.max(time));
         }
         Some((within, longest))

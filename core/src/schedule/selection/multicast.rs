@@ -3,7 +3,7 @@
 //! The root sends its data once, all members of the group receive them at the same time, and the root handles their
 //! acknowledgements.
 
-use super::{LinkModel, choose, ps};
+use super::{GroupModel, LinkModel, choose, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::schedule::LowerTrees;
 use crate::schedule::hierarchy::Hierarchy;
@@ -28,7 +28,7 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         intra: &LinkModel,
         inter: &LinkModel,
     ) -> bool {
-        let leaders = self.leaders(plan);
+        let (leaders, intra) = (self.leaders(plan), &GroupModel::from(*intra));
         let Some((within, _)) = self.within_ps(plan, lower, intra) else { return false };
         let time = time_ps(&leaders, inter).saturating_add(within);
         let flat = flat_ps(plan, &LinkModel { per_host: self.per_host(), ..*inter });

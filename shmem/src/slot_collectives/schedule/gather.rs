@@ -15,12 +15,13 @@ impl SlotSchedule {
         if item >= self.size {
             return None;
         }
-        let (of, (at, bytes)) = (self.after(item), self.round_span(round));
+        let of = self.after(item);
+        let (at, bytes) = self.block_span(of, round);
         let into = output(of as usize * self.bytes + at, bytes);
         Some(match self.algorithm() {
-            _ if item == 0 => Item::copy(input(at, bytes), into),
-            SlotAlgorithm::Pull => self.pull(of, Place::Input, at, into).after(of, round),
-            _ => Item::copy(self.slot(of, round, 0, bytes), into).after(of, round),
+            _ if item == 0 => self.copy_block(input(at, bytes), into),
+            SlotAlgorithm::Pull if bytes != 0 => self.pull(of, Place::Input, at, into).after(of, round),
+            _ => self.copy_block(self.slot(of, round, 0, bytes), into).after(of, round),
         })
     }
 }

@@ -107,8 +107,7 @@ impl Tuning {
             return Some(composed);
         }
         let is_measured = || self.decide(plan, varying, carrier).is_ok_and(|flat| flat.selected_by.is_measured());
-        let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
-        let pays = || self.sharing() == 1 && over.hierarchy().pays(plan, LOWER_TREES, &intra, &inter) && !is_measured();
+        let pays = || self.sharing() == 1 && self.composing_pays(plan, carrier, over) && !is_measured();
         if over.is_auto() && !pays() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! How collectives are composed over subgroups: the leaders of each group, and the parts in which blocks go down to the others.
 
 use unisono_core::collective::CollectiveSpec;
-use unisono_core::schedule::{HierarchyOptions, Leaders};
+use unisono_core::schedule::{GroupModel, HierarchyOptions, LinkModel};
 
 use super::{Carrier, LOWER_TREES, LeaderChoice, PartsChoice, Tuning};
 use crate::environment::{GroupMeans, Subgroups};
@@ -33,8 +33,8 @@ impl Tuning {
         self.parts = choice;
     }
 
-    /// How a collective is composed, by the user's choice, or else by the model, which knows messages only: where slots are
-    /// faster within groups, one rank leads each. Equal on all ranks if `plan` differs in the rank only.
+    /// How a collective is composed, by the user's choice, or else by the model. Equal on all ranks if `plan` differs in the
+    /// rank only.
     ///
     /// ```
     /// # use unisono_core::collective::{CollectiveKind, CollectiveSpec, Order};
@@ -60,16 +60,9 @@ impl Tuning {
         over: &Subgroups,
         means: GroupMeans,
     ) -> HierarchyOptions {
-        let [intra, inter] = [Carrier::Rings, carrier].map(|carrier| self.cost(carrier.into()));
-        // Also at a rank that has no group's memory, alone in its group.
-        let may_use_slots = over.innermost() != GroupMeans::Messages && means != GroupMeans::Messages;
-        let has_slots = may_use_slots && GroupMeans::Auto.uses_slots(plan);
+        let (intra, inter) = self.group_costs(plan, carrier, over, means);
         let options = over.hierarchy().options(plan, LOWER_TREES, &intra, &inter);
-        let leaders = match self.leaders {
-            LeaderChoice::Auto if !has_slots => options.leaders,
-            LeaderChoice::Auto | LeaderChoice::One => Leaders::One,
-            LeaderChoice::All => Leaders::All,
-        };
+        let leaders = self.leaders.given().unwrap_or(options.leaders);
         let in_parts = match self.parts {
             PartsChoice::Auto => options.in_parts,
             PartsChoice::On => true,
@@ -78,10 +71,62 @@ impl Tuning {
         HierarchyOptions { in_parts, leaders, ..options }
     }
 
+    /// Whether a collective over hosts is faster than a flat one by the model, with the user's choice of leaders. Equal on all
+    /// ranks if `plan` differs in the rank only.
+    pub(super) fn composing_pays(&self, plan: &CollectiveSpec, carrier: Carrier, over: &Subgroups) -> bool {
+        let (intra, inter) = self.group_costs(plan, carrier, over, over.innermost());
+        over.hierarchy().pays(plan, LOWER_TREES, (&intra, &inter), self.leaders.given())
+    }
+
+    /// What messages and steps cost within groups, and messages between them. Also of a rank that has no group's memory, alone
+    /// in its group: it is equal on all ranks.
+    fn group_costs(
+        &self,
+        plan: &CollectiveSpec,
+        carrier: Carrier,
+        over: &Subgroups,
+        means: GroupMeans,
+    ) -> (GroupModel, LinkModel) {
+        let has_slots = over.innermost() != GroupMeans::Messages && means.uses_slots(plan);
+        (self.group_cost(has_slots), self.cost(carrier.into()))
+    }
+
     /// The variables, without prefix, of choices other than the model's.
     pub(super) fn option_variables(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let leaders = (self.leaders != LeaderChoice::Auto).then(|| ("LEADERS", self.leaders.to_string()));
         let parts = (self.parts != PartsChoice::Auto).then(|| ("PARTS", self.parts.to_string()));
         leaders.into_iter().chain(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::RankLocation;
+    use unisono_core::collective::{CollectiveKind, Order};
+    use unisono_core::ids::Rank;
+    use unisono_core::schedule::Leaders;
+
+    /// Of an allreduce among 16 ranks on two nodes.
+    fn leaders(tuning: &Tuning, means: &str, bytes: usize) -> Leaders {
+        let (rank, root, order) = (Rank(0), Rank(0), Order::Any);
+        let (collective, grain, in_place, reduction_id) = (CollectiveKind::Allreduce, 8, false, 0);
+        let plan = CollectiveSpec { collective, rank, size: 16, root, bytes, grain, order, in_place, reduction_id };
+        let nodes: Vec<RankLocation> = (0..16).map(|rank| RankLocation::from(rank / 8)).collect();
+        let over = Subgroups::new(format!("host:{means}").parse().expect("a choice"), &nodes).expect("two nodes");
+        tuning.hierarchy_options(&plan, Carrier::Udp, &over, over.innermost()).leaders
+    }
+
+    #[test]
+    fn the_model_selects_leaders_in_slots_too_unless_the_user_does() {
+        let mut tuning = Tuning::default();
+        for means in ["messages", "slots", "auto"] {
+            let of = |bytes| leaders(&tuning, means, bytes);
+            assert_eq!([of(8), of(16 << 10), of(64 << 10)], [Leaders::One, Leaders::All, Leaders::All], "{means}");
+        }
+        for (choice, given) in [(LeaderChoice::One, Leaders::One), (LeaderChoice::All, Leaders::All)] {
+            tuning.set_leaders(choice);
+            assert_eq!([8, 16 << 10].map(|bytes| leaders(&tuning, "slots", bytes)), [given; 2]);
+        }
     }
 }

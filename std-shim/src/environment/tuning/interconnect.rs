@@ -1,6 +1,6 @@
 //! The transport of a communicator's messages, and what they cost in the model.
 
-use unisono_core::schedule::LinkModel;
+use unisono_core::schedule::{GroupModel, LinkModel, SlotModel};
 
 use super::Tuning;
 use crate::environment::link_speed::LinkSpeed;
@@ -26,6 +26,13 @@ pub const RINGS_COST: LinkModel = LinkModel {
     per_host: 1,
     ps_per_byte_within: 200,
 };
+
+/// Cost of a step through the slots of a node's memory in the model: equal on all ranks, too. A message through the rings is
+/// two copies.
+pub const SLOTS_COST: SlotModel = SlotModel { latency_ns: 300, overhead_ns: 100, ps_per_byte: 100, sharing: 1 };
+
+/// Time of a step through slots if ranks share a processor: each is scheduled once.
+const SHARED_STEP_NS: u32 = 1_500;
 
 /// The transport of a job's messages for collectives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -126,5 +133,23 @@ impl Tuning {
         let slowest = self.link_speed.filter(|_| carrier == Carrier::Udp).map_or(0, LinkSpeed::ps_per_byte);
         let ps_per_byte_within = RINGS_COST.ps_per_byte;
         LinkModel { per_host, ps_per_byte: link.ps_per_byte.max(slowest), ps_per_byte_within, ..link }
+    }
+
+    /// The cost of messages within a group in the model, and of steps through slots if its ranks have them.
+    ///
+    /// ```
+    /// use unisono::environment::tuning::{SLOTS_COST, Tuning};
+    ///
+    /// let tuning = Tuning::default();
+    /// assert_eq!((tuning.group_cost(true).slots, tuning.group_cost(false).slots), (Some(SLOTS_COST), None));
+    /// ```
+    pub fn group_cost(&self, has_slots: bool) -> GroupModel {
+        let slots = match self.sharing() {
+            0 | 1 => SLOTS_COST,
+            sharing => {
+                SlotModel { latency_ns: SHARED_STEP_NS, overhead_ns: SHARED_STEP_NS / 10 * 3, sharing, ..SLOTS_COST }
+            }
+        };
+        GroupModel { messages: self.cost(Carrier::Rings.into()), slots: has_slots.then_some(slots) }
     }
 }

@@ -35,6 +35,10 @@ pub struct CollectiveRecord {
     pub schedule: Option<(u8, u32)>,
     /// Levels of subgroups over which it is composed; 1: none.
     pub levels: u32,
+    /// Whether all ranks of a subgroup lead, each a part of the vector, between the subgroups of the last level.
+    pub all_lead: bool,
+    /// Whether the blocks that leaders collect go down to the others in parts, as they arrive.
+    pub is_in_parts: bool,
     /// What selected that a schedule is composed over them.
     pub composition: Option<Composition>,
     /// Levels at which this rank's subgroup exchanges its parts of it in shared memory.
@@ -65,6 +69,8 @@ impl CollectiveRecord {
             algorithm: algorithm.name(),
             schedule: None,
             levels: 1,
+            all_lead: false,
+            is_in_parts: false,
             composition: None,
             slot_levels: 0,
             selected_by: SelectedBy::in_slots(kind),
@@ -86,6 +92,8 @@ impl CollectiveRecord {
             algorithm,
             schedule: None,
             levels: 1,
+            all_lead: false,
+            is_in_parts: false,
             composition: None,
             slot_levels: 0,
             selected_by,
@@ -105,6 +113,8 @@ impl fmt::Display for CollectiveRecord {
         }
         let means = if self.is_in_slots { "in shared memory" } else { "over messages" };
         write!(to, " {means}")?;
+        to.write_str(if self.all_lead { ", all ranks lead" } else { "" })?;
+        to.write_str(if self.is_in_parts { ", in parts" } else { "" })?;
         match self.slot_levels {
             0 => {}
             1 => write!(to, ", in shared memory within groups")?,
@@ -194,5 +204,9 @@ mod tests {
         let expected = "reduce of 64 bytes by ring:k=1,segments=4 over 2 levels over messages: model; groups: override; \
              means: rule; not the override: ";
         assert!(text.starts_with(expected), "{text}");
+        let leaders = CollectiveRecord { all_lead: true, is_in_parts: true, slot_levels: 1, levels: 2, ..tree };
+        let expected = "barrier of 0 bytes by token-tree over 2 levels over messages, all ranks lead, in parts, \
+             in shared memory within groups: override";
+        assert_eq!(leaders.to_string(), expected);
     }
 }

@@ -499,11 +499,12 @@ impl CollectiveTable {
             // The first cause counts.
             of.reports.retired.push(gone);
         }
-        self.transfers.waits_for(gone.peer, context, open) || self.unscheduled_waits_for(gone.peer, context)
+        self.transfers.waits_for(gone.peer, context, open) || self.waits_without_transfer(gone.peer, context)
     }
 
-    /// Whether a call of this context waits for a peer that no schedule executes, or of which a tree executes a step.
-    fn unscheduled_waits_for(&self, peer: PeerId, context: u32) -> bool {
+    /// Whether a call of this context waits for a peer, but for no message of it: a call that no schedule executes, or of which
+    /// a tree executes a step.
+    fn waits_without_transfer(&self, peer: PeerId, context: u32) -> bool {
         let active = (0..).zip(&self.active).filter_map(|(i, running)| Some((i, running.as_ref()?)));
         let mut calls = active.filter(|(_, running)| {
             let has_tree = || running.executor.plan().leaders_tree().is_some();

@@ -353,6 +353,8 @@ impl ScheduleCache {
         let leaders = subgroups.filter(|_| is_multicast).map(|over| over.leaders(plan.root).collect());
         let levels = composed.as_ref().map_or(1, |composed| composed.schedule.levels());
         let composition = composed.as_ref().map(|composed| composed.composition);
+        let all_lead = composed.as_ref().is_some_and(|composed| composed.schedule.all_lead());
+        let is_in_parts = composed.as_ref().is_some_and(|composed| composed.schedule.is_in_parts());
         let (schedule, selected_by, override_error) = match composed {
             Some(Composed { decision: Decision { selected_by, override_error, .. }, schedule, .. }) => {
                 (AnyPlan::Composed(Box::new(schedule)), selected_by, override_error)
@@ -384,6 +386,8 @@ impl ScheduleCache {
         let scheduled = CollectiveRecord {
             schedule: Some((call.ports, call.segments)),
             levels,
+            all_lead,
+            is_in_parts,
             composition,
             slot_levels: slot_levels(&group_steps, levels),
             override_error,

@@ -74,6 +74,9 @@ struct Row {
     /// Subgroups of the last level, whose leaders use the algorithm.
     #[serde(skip_serializing_if = "Option::is_none")]
     leaders: Option<u32>,
+    /// Whether all ranks of those subgroups lead, each a part of the vector, and whether blocks go down to them in parts.
+    all_lead: bool,
+    in_parts: bool,
     /// Whether the ranks of an innermost subgroup exchange their parts in shared memory.
     group_slots: bool,
     /// What selected that the collective is composed over subgroups, and the means within the innermost ones.
@@ -109,8 +112,10 @@ impl Row {
     }
 
     fn shown(&self) -> String {
-        let leaders = self.leaders.map_or_else(String::new, |leaders| format!(" of {leaders} leaders"));
-        self.option_text() + &leaders + if self.group_slots { ", slots" } else { "" }
+        let groups = if self.all_lead { "groups, all lead" } else { "leaders" };
+        let leaders = self.leaders.map_or_else(String::new, |leaders| format!(" of {leaders} {groups}"));
+        let parts = if self.in_parts { ", in parts" } else { "" };
+        self.option_text() + &leaders + parts + if self.group_slots { ", slots" } else { "" }
     }
 
     fn why(&self) -> String {
@@ -245,6 +250,8 @@ impl JobOptions {
             degree: None,
             units: None,
             leaders: None,
+            all_lead: false,
+            in_parts: false,
             group_slots: false,
             groups_by: None,
             means_by: None,
@@ -289,6 +296,8 @@ impl JobOptions {
         let interconnect = subgroups.map_or(carrier.into(), |over| over.interconnect(carrier));
         let leaders = composed.as_ref().map(|composed| composed.schedule.leaders());
         let group_slots = composed.as_ref().is_some_and(|composed| composed.schedule.has_group_steps());
+        let all_lead = composed.as_ref().is_some_and(|composed| composed.schedule.all_lead());
+        let in_parts = composed.as_ref().is_some_and(|composed| composed.schedule.is_in_parts());
         let composition = composed.as_ref().map(|composed| composed.composition);
         let Decision { choice, selected_by: reason, override_error: refused } = match composed {
             Some(Composed { decision, .. }) => decision,
@@ -302,6 +311,8 @@ impl JobOptions {
             radix: (algorithm == Algorithm::Knomial).then_some(radix),
             segments: Some(segments),
             leaders,
+            all_lead,
+            in_parts,
             group_slots,
             groups_by: composition.map(|composition| composition.selected_by.name()),
             means_by: composition.map(|composition| composition.means_by.name()),
@@ -360,11 +371,11 @@ fn write_table(
             )?;
         }
     }
-    writeln!(to, "{:14} {:>6}  {:36} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
+    writeln!(to, "{:14} {:>6}  {:44} {:>12}  decided by", "collective", "bytes", "algorithm", "predicted")?;
     for row in rows {
         let predicted = row.predicted_ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
         let bytes = Bytes(row.bytes as u64).to_string();
-        writeln!(to, "{:14} {bytes:>6}  {:28} {predicted:>12}  {}", row.collective, row.shown(), row.why())?;
+        writeln!(to, "{:14} {bytes:>6}  {:44} {predicted:>12}  {}", row.collective, row.shown(), row.why())?;
     }
     Ok(())
 }
@@ -373,6 +384,7 @@ fn write_table(
 mod tests {
     use super::*;
     use clap::Parser;
+    use unisono::environment::{LeaderChoice, PartsChoice};
 
     #[derive(Parser)]
     struct Line {
@@ -426,13 +438,30 @@ mod tests {
             let line = format!("-n 6 --nodes 3 --bytes 64K --hierarchy {hierarchy} --allreduce ring:segments=1");
             rows(&line).into_iter().find(|row| row.collective == "allreduce").expect("a row")
         };
-        assert_eq!(ring("host:messages").shown(), "ring:k=1 of 3 leaders");
-        assert_eq!(ring("host:slots").shown(), "ring:k=1 of 3 leaders, slots");
+        assert_eq!(ring("host:messages").shown(), "ring:k=1 of 3 groups, all lead");
+        assert_eq!(ring("host:slots").shown(), "ring:k=1 of 3 groups, all lead, slots");
         assert_eq!(ring("host:slots").why(), "override; groups: override; means: override");
         assert_eq!(ring("4,2").shown(), "ring:k=1 of 2 leaders, slots");
         assert_eq!(ring("4,2").why(), "override; groups: override; means: rule");
         let cached = rows("-n 8 --nodes 2 --sockets 2 --caches 2 --bytes 8 --hierarchy socket,cache");
         assert!(cached.iter().any(|row| row.leaders == Some(4)), "one of each socket");
+    }
+
+    #[test]
+    fn leaders_of_parts_and_blocks_in_parts_are_shown() {
+        let mut tuning = Tuning::default();
+        tuning.set_leaders(LeaderChoice::All);
+        tuning.set_parts(PartsChoice::On);
+        tuning.set_hierarchy("host:slots".parse().expect("a choice"));
+        let line = ["info", "--collectives", "-n", "6", "--nodes", "2", "--bytes", "8K"];
+        let job = Line::try_parse_from(line).expect("good").job;
+        let located = job.located(UnitCounts::default(), tuning.hierarchy()).expect("a placement");
+        let means = CollectiveTransport::Messages(MulticastUse::Automatic, true);
+        let rows = job.rows(&tuning, &means, &located).expect("rows");
+        let shown = |name| rows.iter().find(|row| row.collective == name).expect("a row").shown();
+        assert!(shown("allreduce").ends_with(" of 2 groups, all lead, slots"), "{}", shown("allreduce"));
+        assert!(shown("allgather").ends_with(" of 2 leaders, in parts, slots"), "{}", shown("allgather"));
+        assert!(shown("barrier").ends_with(" of 2 leaders, slots"), "{}", shown("barrier"));
     }
 
     #[test]
