@@ -163,7 +163,7 @@ int main(void) {
     CHECK(unisono_split_by_unit(node, UNISONO_UNIT_CACHE, &cache));
     CHECK(unisono_size(cache, &members));
     EXPECT(members <= neighbours && neighbours <= size);
-    EXPECT(unisono_split_by_unit(world, 4, &node) == UNISONO_ERROR_ARGUMENT);
+    EXPECT(unisono_split_by_unit(world, UNISONO_UNIT_RAIL + 1, &node) == UNISONO_ERROR_ARGUMENT);
     CHECK(unisono_communicator_free(cache));
     CHECK(unisono_communicator_free(node));
 
