@@ -179,15 +179,6 @@ impl Tuning {
         self.overrides.get(verb as usize).copied().flatten()
     }
 
-    /// The override of a collective, or else that of the leaders' means.
-    fn asked(&self, kind: CollectiveKind) -> Option<Override> {
-        let by_net = || match self.hierarchy.net {
-            LeaderMeans::Auto | LeaderMeans::Messages => None,
-            named => Override::new(kind, &named.to_string()).ok(),
-        };
-        self.get(kind).or_else(by_net)
-    }
-
     /// Reads the user's tables. That of the job, which [`select_table`](Self::select_table) finds, selects where there is no
     /// override.
     ///
@@ -426,9 +417,8 @@ impl Tuning {
             Wanted::Multicast => Err(multicast::check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
             Wanted::Rdma(rdma) => Err(rdma.check(plan, varying).err().unwrap_or(Unsupported::Unavailable)),
         };
-        let wanted = self.asked(plan.collective).map(given);
-        // Means of the leaders are for the calls that they can do.
-        let refused = self.get(plan.collective).and(wanted).and_then(Result::err);
+        let wanted = self.get(plan.collective).map(given);
+        let refused = wanted.and_then(Result::err);
         let found = |table: &TuningTable, reason| {
             let wanted = table.find(carrier, self.sharing(), plan)?;
             Some((given(wanted).ok()?, reason))
@@ -482,15 +472,18 @@ impl Tuning {
         Some((TreeShape { is_multicast: shape.is_multicast && carrier == Carrier::Udp, ..shape }, reason))
     }
 
-    /// What the user's override, or else the user's table, wants for a collective.
+    /// What the user's override, or else the user's table, or else the means of the leaders want for a collective.
     fn wanted(&self, plan: &CollectiveSpec, carrier: Carrier) -> Option<(Override, SelectedBy)> {
-        match self.asked(plan.collective) {
-            Some(wanted) => Some((wanted, SelectedBy::Override)),
-            None => {
-                let found = self.selected_table()?.find(carrier, self.sharing(), plan);
-                found.map(|wanted| (wanted, SelectedBy::Table))
-            }
-        }
+        let by_option = self.get(plan.collective).map(|wanted| (wanted, SelectedBy::Override));
+        let by_table = || {
+            let found = self.selected_table()?.find(carrier, self.sharing(), plan);
+            found.map(|wanted| (wanted, SelectedBy::Table))
+        };
+        let by_net = || match self.hierarchy.net {
+            LeaderMeans::Auto | LeaderMeans::Messages => None,
+            named => Some((Override::new(plan.collective, &named.to_string()).ok()?, SelectedBy::Override)),
+        };
+        by_option.or_else(by_table).or_else(by_net)
     }
 
     /// What selects multicast for a collective over datagrams: the user's override or table, or the model, if the speed of

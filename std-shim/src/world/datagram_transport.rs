@@ -375,7 +375,8 @@ impl DatagramTransport {
         }
         let known = unisono_udp::link_addresses();
         let link = known.iter().find(|link| Some(&link.address) == local)?;
-        InterfaceName::new(&link.interface)?.index()
+        // An address of IPv4 may have a label, such as eth0:1.
+        InterfaceName::new(link.interface.split(':').next()?)?.index()
     }
 
     /// The waiter for a queue's arrivals.

@@ -7,7 +7,7 @@ use unisono_core::collective::CollectiveKind;
 /// The algorithms of a call, the fastest first, that are measured a second time beside the selected one, and how many times
 /// as long as the fastest they may take: the least of many times is less than what its algorithm takes.
 const FINALISTS: usize = 3;
-const CLOSE: f64 = 1.25;
+pub(super) const CLOSE: f64 = 1.25;
 
 /// An algorithm of a collective, and its measured time.
 pub(super) struct Candidate {
@@ -31,9 +31,7 @@ impl Candidate {
 
 /// What a record says of the executed algorithm, without what selected it.
 pub(super) fn executed(record: &str) -> String {
-    let (algorithm, rest) = record.split_once(": ").unwrap_or_default();
-    let composition = rest.split_once("; ").map_or("", |(_, composition)| composition);
-    if algorithm.contains(" levels") { format!("{algorithm}; {composition}") } else { algorithm.to_owned() }
+    record.split_once(": ").map_or_else(String::new, |(algorithm, _)| algorithm.to_owned())
 }
 
 /// Candidates that executed the same algorithm share their shortest time: the selected one is one of the others.

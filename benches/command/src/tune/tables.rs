@@ -7,7 +7,7 @@ use unisono::environment::tuning::{
     COLLECTIVES, Carrier, JobSignature, NumberRange, TableFile, TuningLine, TuningTable, lines_from_fastest,
 };
 
-use super::candidate::Candidate;
+use super::candidate::{CLOSE, Candidate};
 use super::crossover::{Times, fastest_between};
 
 /// The part of the selected algorithm's time that another one may take to be preferred: less is noise.
@@ -48,8 +48,8 @@ fn fastest_by_size(measured: &[&Candidate]) -> Vec<(u64, Option<Override>)> {
         let least =
             here.clone().filter(|one| one.is_finalist).map(|one| comparable(one)).reduce(f64::min).unwrap_or(0.0);
         let own = here.clone().find(|one| one.wanted == wanted).map(|one| {
-            // Of the others only finalists are known well enough to be the fastest.
-            if one.is_finalist { comparable(one) } else { comparable(one).max(least) }
+            // The others were measured once, and were not close to the fastest.
+            if one.is_finalist { comparable(one) } else { comparable(one).max(least * CLOSE) }
         });
         own.unwrap_or(f64::INFINITY)
     };

@@ -4,7 +4,9 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use unisono_core::collective::CollectiveSpec;
-use unisono_core::schedule::{Algorithm, Choice, GroupLevels, HierarchicalPlan, HierarchyOptions, choose_with};
+use unisono_core::schedule::{
+    Algorithm, Choice, GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, choose_with,
+};
 
 use super::{Carrier, Decision, LOWER_TREES, Override, SelectedBy, Tuning, Wanted};
 use crate::environment::{GroupMeans, Subgroups};
@@ -143,7 +145,12 @@ impl Tuning {
         group_levels: GroupLevels,
     ) -> Option<Composed> {
         let group_levels = composition.group_levels(plan, group_levels);
-        let options = self.hierarchy_options(plan, carrier, over, composition.means);
+        let mut options = self.hierarchy_options(plan, carrier, over, composition.means);
+        // In several segments all leaders would use messages within their group.
+        let has_slots = over.innermost() != GroupMeans::Messages && composition.means.uses_slots(plan);
+        if has_slots && decision.choice.segments > 1 && self.leaders.given().is_none() {
+            options.leaders = Leaders::One;
+        }
         Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
     }
 

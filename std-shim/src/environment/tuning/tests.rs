@@ -277,6 +277,12 @@ fn means_of_leaders_are_for_the_collectives_that_can_use_them() {
     let mut ring = trees.clone();
     ring.set(Override::new(CollectiveKind::Allreduce, "ring").expect("an algorithm"));
     assert!(!tree(&ring, &short(CollectiveKind::Allreduce)), "an option says more");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&file, "unisono tuning 3\nfor any\nudp allreduce 8 0- knomial\nend\n").expect("written");
+    let mut table = trees.clone();
+    table.load_table(file.path().to_str().expect("a path")).expect("a table");
+    assert!(!tree(&table, &short(CollectiveKind::Allreduce)), "a table says more");
+    assert!(tree(&table, &short(CollectiveKind::Barrier)));
     let rdma = by("net:rdma,host");
     assert!(rdma.rdma(&plan(CollectiveKind::Alltoall, 8), false, Carrier::Udp).is_some());
     let multicast = |hierarchy: &str, use_| {

@@ -52,9 +52,11 @@ pub(crate) struct Overrides {
     /// if the system knows it]
     #[arg(long, value_name = "BITS_PER_SECOND")]
     link_speed: Option<LinkSpeed>,
-    /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache,
-    /// rail or group, up to five within each other, such as host or host,socket, or N,M,… (groups of N consecutive ranks, in inner
-    /// groups of M) [default: auto]
+    /// Subgroups over which collectives are composed: off, auto, the ranks of each switch, host, socket, numa, cache, rail
+    /// or group, up to five within each other, such as host or host,socket, or N,M,… (groups of N consecutive ranks, in
+    /// inner groups of M). After each but off :slots, :messages or :auto, and last net:messages, net:token-tree,
+    /// net:combining-tree, net:multicast or net:rdma, the means by which their members exchange their parts
+    /// [default: auto]
     #[arg(long, value_name = "SPEC")]
     hierarchy: Option<HierarchyChoice>,
 }
