@@ -332,7 +332,7 @@ fn messages(bytes: usize, rounds: u32, alone: bool, pause: Duration) -> Outcome<
                 receives.push(scope.immediate_receive_into(&mut into[..], before, Tag(tag))?);
             }
             for (data, tag) in given.iter().zip(1..) {
-                scope.immediate_send(&data[..], next, Tag(tag))?;
+                let _ = scope.immediate_send(&data[..], next, Tag(tag))?;
             }
             receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
         })?;

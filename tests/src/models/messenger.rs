@@ -9,7 +9,6 @@ mod rank;
 
 use alloc::collections::VecDeque;
 
-
 pub use self::rank::Fetches;
 use self::rank::{Datagram, Observation, Side};
 use crate::model_checker::Model;

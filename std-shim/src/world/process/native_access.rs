@@ -24,6 +24,7 @@ use super::Process;
 use super::bounce_buffers::BounceBuffer;
 use super::remote_access::NativeMemory;
 use super::transport::payload_reads::registered;
+use super::transport::read_queue::ReadUser;
 use super::transport::reliable::{EndedOperation, OperationUser, Reliable};
 use super::transport::{Completion, ProcessTransport};
 use crate::environment::TransportSettings;
@@ -170,7 +171,7 @@ impl Process {
         let is_posted = data.is_some_and(|local| {
             // SAFETY: memory of a call, which its owner gives up, and a bounce buffer stay registered and are used by
             // nobody else until the call has ended.
-            unsafe { reliable.post(call.to, &RcRequest { operation, local, remote }, OperationUser::Window(call.user)) }
+            unsafe { reliable.post(call.to, &RcRequest { operation, local, remote }, call.user) }
         });
         if is_posted {
             operations.insert(call.user, NativeOperation { call: *call, staged });
@@ -188,7 +189,7 @@ impl Process {
         while let Some(EndedOperation { user, is_ok }) = self.transport.reliable.poll_ended(now) {
             moved = true;
             match user {
-                OperationUser::Receive(token, _) => {
+                OperationUser::Receive(ReadUser { token, .. }) => {
                     self.transport.completions.push(Completion::Fetched { token, is_ok });
                 }
                 OperationUser::Window(call) => {
@@ -196,7 +197,6 @@ impl Process {
                         self.end_native(operation, is_ok);
                     }
                 }
-                OperationUser::Nobody => {}
             }
         }
         for (to, message) in self.transport.reliable.take_outbox() {

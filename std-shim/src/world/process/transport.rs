@@ -10,6 +10,8 @@ mod early_payloads;
 #[cfg_attr(not(feature = "verbs"), path = "transport/payload_reads_absent.rs")]
 pub(in crate::world) mod payload_reads;
 mod placements;
+#[cfg(feature = "verbs")]
+pub(in crate::world) mod read_queue;
 #[cfg_attr(not(feature = "verbs"), path = "transport/reliable_absent.rs")]
 pub(in crate::world) mod reliable;
 

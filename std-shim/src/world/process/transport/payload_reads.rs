@@ -9,17 +9,16 @@ use unisono_core::ids::PeerId;
 use unisono_core::span::{Region, RegionRange};
 use unisono_core::transport::{Fetch, Token};
 use unisono_verbs::raw::{Data, RemoteMemory};
-use unisono_verbs::rc::{RcOperation, RcRequest};
 use unisono_verbs::ud::Lent;
 
 use super::ProcessTransport;
-use super::reliable::OperationUser;
+use super::read_queue::{PayloadRead, ReadUser};
 use unisono_memory::memory_regions::Address;
 
 /// Least bytes of a payload that is read by the adapter: shorter buffers are not registered.
 const READ_MIN: usize = 32 << 10;
 /// Most bytes of one read. The next one of a payload follows its end.
-const READ_MAX: usize = 8 << 20;
+const READ_MAX: usize = 1 << 30;
 
 /// Where a payload lies for the adapters of peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +65,7 @@ impl ProcessTransport {
         copied: usize,
         token: Token,
     ) -> Fetch {
-        let (region, part) = (into.region, into.span(copied, READ_MAX));
+        let part = into.span(copied, READ_MAX);
         let Some(memory) = ReadableMemory::from_word(at).filter(|_| part.bytes > 0) else { return Fetch::Unreachable };
         let Some(local) = self.regions.get_mut().address(part).and_then(registered) else { return Fetch::Unreachable };
         let Self { reliable, keys, now, .. } = self;
@@ -75,22 +74,22 @@ impl ProcessTransport {
         }
         // Only the adapters use it: that of the sender checks it.
         let remote = RemoteMemory { address: u64::from(memory.address).wrapping_add(copied as u64), key: memory.key };
-        let request = RcRequest { operation: RcOperation::Read, local, remote };
+        let user = ReadUser { token, region: into.region };
         // SAFETY: the receive's memory is borrowed by its request, or belongs to its collective, until the read has ended or
         // is aborted: both are done before it is given back.
-        let is_posted = unsafe { reliable.post(from, &request, OperationUser::Receive(token, region)) };
-        if is_posted { Fetch::Started(part.bytes as usize) } else { Fetch::Unreachable }
+        unsafe { reliable.read(PayloadRead { peer: from, user, local, remote }) };
+        Fetch::Started(part.bytes as usize)
     }
 
     /// Ends the read of a receive, which is not reported any more.
     pub(super) fn abort_read(&mut self, token: Token) {
         self.completions.forget_fetch(token);
-        self.reliable.abort(self.now, |user| matches!(user, OperationUser::Receive(of, _) if of == token));
+        self.reliable.abort(self.now, |user| user.token == token);
     }
 
     /// Ends the reads into a region that is given back.
     pub(in crate::world) fn abort_reads_into(&mut self, region: Region) {
-        self.reliable.abort(self.now, |user| matches!(user, OperationUser::Receive(_, into) if into == region));
+        self.reliable.abort(self.now, |user| user.region == region);
     }
 }
 

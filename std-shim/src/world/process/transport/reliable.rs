@@ -10,11 +10,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use unisono_core::ids::PeerId;
-use unisono_core::span::Region;
-use unisono_core::transport::Token;
 use unisono_verbs::rc::{RcAddress, RcCompletion, RcCompletions, RcConnection, RcOptions, RcRequest};
 use unisono_verbs::ud::{Domain, QueueChoice};
 
+use super::read_queue::{PayloadRead, ReadQueue, ReadUser};
 use crate::environment::TransportSettings;
 use crate::world::connections::{ADDRESS, ConnectionEnd, ConnectionMessage, Connections};
 use crate::world::datagram_transport::DatagramTransport;
@@ -54,17 +53,25 @@ impl ConnectionEnd for RcConnection {
 pub(in crate::world) enum OperationUser {
     /// A call of a window, by its number.
     Window(u32),
-    /// A receive, which reads into this region.
-    Receive(Token, Region),
-    /// Nobody: it was aborted.
-    Nobody,
+    /// A receive.
+    Receive(ReadUser),
+}
+
+/// What an operation of the adapter is a part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Window(u32),
+    /// As many bytes of a payload.
+    Read(ReadUser, u32),
+    /// It was aborted.
+    Nothing(u32),
 }
 
 /// An outstanding operation.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     peer: PeerId,
-    user: OperationUser,
+    purpose: Purpose,
 }
 
 /// An operation that has ended, or failed.
@@ -89,6 +96,7 @@ pub(in crate::world) struct Reliable {
     /// By tag.
     operations: HashMap<u32, Operation>,
     next_tag: u32,
+    queue: ReadQueue,
     ended: VecDeque<EndedOperation>,
     /// Reads of payloads that were executed, and that failed.
     reads: [u64; 2],
@@ -105,6 +113,7 @@ impl Default for Reliable {
             inbox: Vec::new(),
             operations: HashMap::new(),
             next_tag: 0,
+            queue: ReadQueue::default(),
             ended: VecDeque::new(),
             reads: [0; 2],
         }
@@ -126,7 +135,7 @@ impl Reliable {
 
     /// Whether an operation has not ended: its end raises no event.
     pub(in crate::world) fn is_active(&self) -> bool {
-        !self.operations.is_empty() || !self.ended.is_empty()
+        !self.operations.is_empty() || !self.queue.is_empty() || !self.ended.is_empty()
     }
 
     /// Whether there is something to do for peers.
@@ -191,13 +200,54 @@ impl Reliable {
                 .is_some()
     }
 
-    /// Posts an operation to a [connected](Self::connect) peer. Returns whether it was accepted; then
-    /// [`poll_ended`](Self::poll_ended) returns its end, unless it is aborted.
+    /// Posts an operation of a window's call to a [connected](Self::connect) peer. Returns whether it was accepted; then
+    /// [`poll_ended`](Self::poll_ended) returns its end.
     ///
     /// # Safety
-    /// The local memory stays registered, and nobody else uses it, until the end was returned, or the operation was
-    /// aborted; of a write, others may read it.
-    pub(in crate::world) unsafe fn post(&mut self, peer: PeerId, request: &RcRequest, user: OperationUser) -> bool {
+    /// The local memory stays registered, and nobody else uses it, until the end was returned; of a write, others may read
+    /// it.
+    pub(in crate::world) unsafe fn post(&mut self, peer: PeerId, request: &RcRequest, call: u32) -> bool {
+        // SAFETY: the caller answers for the memory.
+        unsafe { self.post_part(peer, request, Purpose::Window(call)) }
+    }
+
+    /// Reads a payload of a [connected](Self::connect) peer, in parts. [`poll_ended`](Self::poll_ended) returns its end,
+    /// unless it is aborted.
+    ///
+    /// # Safety
+    /// The local memory stays registered, and nobody else uses it, until the end was returned, or the read was aborted.
+    pub(in crate::world) unsafe fn read(&mut self, read: PayloadRead) {
+        self.queue.push(read);
+        self.post_reads();
+    }
+
+    /// Posts the parts of reads for which there is room.
+    fn post_reads(&mut self) {
+        while let Some((peer, user, request)) = self.queue.next() {
+            if self.connections.connected(peer).is_none() {
+                self.queue.fail(peer);
+                self.end_failed_reads();
+                continue;
+            }
+            let bytes = request.local.bytes;
+            // SAFETY: who asked for the read answers for its memory until its end was returned, or it was aborted: both
+            // follow the ends of its parts.
+            if unsafe { self.post_part(peer, &request, Purpose::Read(user, bytes)) } {
+                self.queue.begin(user, bytes);
+            } else if self.operations.values().any(|operation| operation.peer == peer) {
+                // There is room when one of them ends.
+                return;
+            } else {
+                self.queue.fail(peer);
+                self.end_failed_reads();
+            }
+        }
+    }
+
+    /// # Safety
+    /// The local memory stays registered, and nobody else uses it, until the operation has ended; of a write, others may
+    /// read it.
+    unsafe fn post_part(&mut self, peer: PeerId, request: &RcRequest, purpose: Purpose) -> bool {
         let tag = self.next_tag;
         let Some(end) = self.connections.connected(peer) else { return false };
         // SAFETY: the caller answers for the memory.
@@ -205,7 +255,7 @@ impl Reliable {
         if is_posted {
             self.next_tag = tag.wrapping_add(1);
             self.connections.record_posted(peer);
-            self.operations.insert(tag, Operation { peer, user });
+            self.operations.insert(tag, Operation { peer, purpose });
         }
         is_posted
     }
@@ -225,8 +275,9 @@ impl Reliable {
 
     /// The next operation that has ended.
     pub(in crate::world) fn poll_ended(&mut self, now: u64) -> Option<EndedOperation> {
-        if self.ended.is_empty() && !self.operations.is_empty() {
+        if self.ended.is_empty() && self.is_active() {
             self.poll(now);
+            self.post_reads();
         }
         self.ended.pop_front()
     }
@@ -238,46 +289,63 @@ impl Reliable {
             has_any = true;
             let RcCompletion::Operation { qpn, tag, result } = completion else { continue };
             // Of a queue pair that was dropped, otherwise.
-            let Some(Operation { peer, user }) = self.operations.remove(&tag) else { continue };
+            let Some(Operation { peer, purpose }) = self.operations.remove(&tag) else { continue };
             self.connections.handle_completed(now, qpn, result.is_ok());
             if let Err(failure) = result {
                 tracing::debug!(?failure, rank = peer.0, "an operation of the adapter failed");
             }
-            self.end(user, result.is_ok());
+            self.end(purpose, result.is_ok());
         }
         has_any
     }
 
-    fn end(&mut self, user: OperationUser, is_ok: bool) {
-        if let OperationUser::Receive(..) = user {
-            let [executed, failed] = &mut self.reads;
-            *if is_ok { executed } else { failed } += 1;
-        }
-        if user != OperationUser::Nobody {
-            self.ended.push_back(EndedOperation { user, is_ok });
+    fn end(&mut self, purpose: Purpose, is_ok: bool) {
+        match purpose {
+            Purpose::Window(call) => self.ended.push_back(EndedOperation { user: OperationUser::Window(call), is_ok }),
+            Purpose::Read(user, bytes) => {
+                if let Some(is_ok) = self.queue.end(user, bytes, is_ok) {
+                    self.end_read(user, is_ok);
+                }
+            }
+            Purpose::Nothing(bytes) => self.queue.end_aborted(bytes),
         }
     }
 
-    /// Ends the operations of these users, and the connections that execute them. Afterwards the adapter uses their memory
-    /// no more, and no end of them is returned.
-    pub(in crate::world) fn abort(&mut self, now: u64, is: impl Fn(OperationUser) -> bool) {
+    fn end_read(&mut self, user: ReadUser, is_ok: bool) {
+        let [executed, failed] = &mut self.reads;
+        *if is_ok { executed } else { failed } += 1;
+        self.ended.push_back(EndedOperation { user: OperationUser::Receive(user), is_ok });
+    }
+
+    /// Ends the reads that have failed, and of which no part is outstanding.
+    fn end_failed_reads(&mut self) {
+        while let Some(user) = self.queue.take_failed() {
+            self.end_read(user, false);
+        }
+    }
+
+    /// Ends the reads of these receives, and the connections that execute them. Afterwards the adapter uses their memory no
+    /// more, and no end of them is returned.
+    pub(in crate::world) fn abort(&mut self, now: u64, is: impl Fn(ReadUser) -> bool) {
         if !self.is_active() {
             return;
         }
-        self.ended.retain(|ended| !is(ended.user));
+        self.ended.retain(|ended| !matches!(ended.user, OperationUser::Receive(user) if is(user)));
+        self.queue.remove(&is);
         let mut peers = Vec::new();
-        for operation in self.operations.values_mut().filter(|operation| is(operation.user)) {
-            operation.user = OperationUser::Nobody;
-            peers.push(operation.peer);
-        }
-        if peers.is_empty() {
-            return;
+        for Operation { peer, purpose } in self.operations.values_mut() {
+            if let Purpose::Read(user, bytes) = *purpose
+                && is(user)
+            {
+                *purpose = Purpose::Nothing(bytes);
+                peers.push(*peer);
+            }
         }
         for peer in &peers {
             self.connections.abort(now, *peer);
         }
         let started = Instant::now();
-        while self.operations.values().any(|operation| operation.user == OperationUser::Nobody) {
+        while self.operations.values().any(|operation| matches!(operation.purpose, Purpose::Nothing(_))) {
             if !self.poll(now) {
                 if started.elapsed() >= ABORT_TIMEOUT {
                     tracing::warn!("the adapter does not end an operation: dropping its queue pair");
@@ -293,8 +361,8 @@ impl Reliable {
         self.connections.drop_end(peer);
         let lost: Vec<u32> = self.operations.iter().filter(|(_, one)| one.peer == peer).map(|(tag, _)| *tag).collect();
         for tag in lost {
-            if let Some(Operation { user, .. }) = self.operations.remove(&tag) {
-                self.end(user, false);
+            if let Some(Operation { purpose, .. }) = self.operations.remove(&tag) {
+                self.end(purpose, false);
             }
         }
     }
