@@ -404,7 +404,8 @@ impl Domain {
             unsafe { sys::ibv_reg_mr(pd, first, bytes, access) }
         } else {
             let address = (start.expose_provenance().get() as u64).wrapping_sub(origin);
-            // SAFETY: as above; the adapter's addresses are numbers.
+            // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration
+            // is dropped. The adapter's addresses are numbers.
             unsafe { sys::ibv_reg_mr_iova(pd, first, bytes, address, access) }
         };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
