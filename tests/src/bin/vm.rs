@@ -397,7 +397,7 @@ const CHECKS: [Check; 47] = [
     check(
         "adapters read payloads of messages and collectives",
         4,
-        240,
+        400,
         concat!(
             payload_reads!(),
             "

@@ -3,7 +3,7 @@
 use unisono_core::ids::PeerId;
 
 #[derive(Debug, Default)]
-pub(in crate::world) struct Reliable;
+pub(in crate::world) struct Reliable {}
 
 impl Reliable {
     pub(in crate::world) const fn is_active(&self) -> bool {
