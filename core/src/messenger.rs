@@ -6,9 +6,9 @@
 //! rendezvous for both classes, and reports what is complete.
 //!
 //! # Rendezvous
-//! The receiver of an announced message fetches the payload, if the transport reaches it, and sends a FIN. Otherwise it
-//! grants memory part by part (CTS), and the sender places each part; the next part is granted when the last has
-//! arrived.
+//! The receiver of an announced message fetches the payload, if the transport reaches it, and sends a FIN. The transport
+//! copies it at once, or starts to read it and reports the end. Otherwise, or if that fails, the receiver grants memory
+//! part by part (CTS), and the sender places each part; the next part is granted when the last has arrived.
 //!
 //! # Classes
 //! Point-to-point and collective messages have records, slots and credit of their own: as many messages as fit block no
@@ -18,8 +18,8 @@
 //! - The host hands over every arrived message in the order of its peer ([`handle`](Messenger::handle)), and copies its
 //!   payload as the result says before it polls events.
 //! - It reports what the transport completed ([`handle_sent`](Messenger::handle_sent),
-//!   [`handle_delivered`](Messenger::handle_delivered)) and which peers are gone
-//!   ([`disconnect`](Messenger::disconnect)).
+//!   [`handle_delivered`](Messenger::handle_delivered), [`handle_fetched`](Messenger::handle_fetched)) and which peers
+//!   are gone ([`disconnect`](Messenger::disconnect)).
 //! - After any of these and after posting it calls [`progress`](Messenger::progress) and drains
 //!   [`poll_event`](Messenger::poll_event).
 //!

@@ -87,6 +87,9 @@ pub enum Fetch {
     Complete,
     /// This number of bytes was copied; the rest follows by another call.
     Copied(usize),
+    /// This number of bytes is being read: the transport reports the end under the token. The rest follows by another
+    /// call.
+    Started(usize),
     /// This rank cannot read the payload: it has to be sent.
     Unreachable,
     /// The sender named memory that does not exist: a protocol violation.
@@ -138,7 +141,11 @@ pub trait Transport {
 
     /// Copies a payload that lies at `at` in the sender's memory, of which `copied` bytes were copied before. Where it
     /// is [`Unreachable`](Fetch::Unreachable), all of it is sent.
-    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch;
+    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize, token: Token) -> Fetch;
+
+    /// Ends a fetch that was [started](Fetch::Started) under the token, and whose end was not reported. Afterwards nothing
+    /// is written to its memory, and no end of it is reported.
+    fn abort_fetch(&mut self, _from: PeerId, _token: Token) {}
 
     /// Copies within this process's memory, as much as fits.
     fn copy(&mut self, from: Span, into: RegionRange);

@@ -20,6 +20,11 @@ pub unsafe trait RegisteredMemory: Copy {
     /// The lkey; `None` for memory that is not registered, which is copied before it is sent.
     fn key(self) -> Option<u32>;
 
+    /// The adapter's address of its first byte, under its key.
+    fn device_address(self) -> u64 {
+        self.start().expose_provenance().get() as u64
+    }
+
     /// Whether its bytes are adjacent, from `start` on.
     fn is_adjacent(self) -> bool {
         true

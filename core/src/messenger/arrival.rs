@@ -133,6 +133,23 @@ impl<S: MessengerStorage> Messenger<S> {
         }
     }
 
+    /// A fetch that the transport had started has ended: its bytes are in place, unless it failed. Then all of the payload
+    /// is sent.
+    pub fn handle_fetched(&mut self, token: Token, is_ok: bool) {
+        let (class, i) = token.parts();
+        let (operations, _) = self.parts(class);
+        let Some(receive) = operations.receive(i) else { return };
+        let ReceiveState::Fetching { part, source } = receive.state else { return };
+        if is_ok || mutant!("failed_fetch_counts") {
+            receive.arrived = receive.arrived.saturating_add(part);
+            return operations.pull(i, source);
+        }
+        if !mutant!("fetched_part_kept") {
+            receive.arrived = 0;
+        }
+        operations.pull(i, source.unreachable());
+    }
+
     /// The peer has written everything that a receive granted.
     pub fn handle_delivered(&mut self, token: Token) {
         let (class, i) = token.parts();

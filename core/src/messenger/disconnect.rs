@@ -38,7 +38,7 @@ impl<S: MessengerStorage> Messenger<S> {
         let (operations, outbox) = self.parts(class);
         outbox.retain_others(peer, |send| operations.release_send(send, None));
         operations.disconnect_sends(peer);
-        operations.disconnect_receives(peer, |placement| transport.withdraw(peer, placement))
+        operations.disconnect_receives(transport, peer)
     }
 
     /// Handles a new incarnation of a [disconnected](Self::disconnect) peer.

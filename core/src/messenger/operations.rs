@@ -7,7 +7,7 @@ use crate::message::collective_transport::StepKey;
 use crate::message::point_to_point::Status;
 use crate::pool::Pool;
 use crate::span::RegionRange;
-use crate::transport::{Grant, Token};
+use crate::transport::{Grant, Token, Transport};
 
 /// Why a send did not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -122,6 +122,11 @@ pub(super) enum ReceiveState {
     /// The peer writes this part of the payload.
     Granted {
         placement: PlacementId,
+        part: usize,
+        source: PullSource,
+    },
+    /// The transport reads this part of the payload.
+    Fetching {
         part: usize,
         source: PullSource,
     },
@@ -388,16 +393,18 @@ impl<S: Pool<SendOp>, R: Pool<ReceiveOp>> Operations<S, R> {
         }
     }
 
-    /// Ends the receives whose message is at a peer that is gone; `withdraw` is called for those with a grant. Returns
-    /// whether there were any.
-    pub(super) fn disconnect_receives(&mut self, peer: PeerId, mut withdraw: impl FnMut(PlacementId)) -> bool {
+    /// Ends the receives whose message is at a peer that is gone. Returns whether there were any.
+    pub(super) fn disconnect_receives(&mut self, transport: &mut impl Transport, peer: PeerId) -> bool {
         self.unlist_pulling(|receive| !receive.is_from(peer));
         let mut any = false;
         for i in 0..self.receives.as_ref().len() as u32 {
+            let token = self.token(i);
             let Some(receive) = self.receive(i).filter(|receive| receive.is_from(peer)) else { continue };
             match receive.state {
                 ReceiveState::Ended(_) | ReceiveState::Free => continue,
-                ReceiveState::Granted { placement, .. } => withdraw(placement),
+                ReceiveState::Granted { placement, .. } => transport.withdraw(peer, placement),
+                ReceiveState::Fetching { .. } if mutant!("fetch_outlives_peer") => {}
+                ReceiveState::Fetching { .. } => transport.abort_fetch(peer, token),
                 ReceiveState::Posted(_) | ReceiveState::Awaited | ReceiveState::Pulling(_) => {}
             }
             self.end_receive(i, Err(ReceiveFailure::PeerGone));

@@ -138,13 +138,13 @@ impl<S: MessengerStorage> Messenger<S> {
         }
         for i in 0..self.collective.receives.as_ref().len() as u32 {
             let Some(&mut ReceiveOp { user, state, status, .. }) = self.collective.receive(i) else { break };
+            let of = status.map_or(PeerId(u32::MAX), |status| status.envelope.source);
             match state {
                 ReceiveState::Free | ReceiveState::Ended(_) => continue,
                 _ if !is(user) => continue,
-                ReceiveState::Granted { placement, .. } => {
-                    let of = status.map_or(PeerId(u32::MAX), |status| status.envelope.source);
-                    transport.withdraw(of, placement);
-                }
+                ReceiveState::Granted { placement, .. } => transport.withdraw(of, placement),
+                ReceiveState::Fetching { .. } if mutant!("fetch_outlives_receive") => {}
+                ReceiveState::Fetching { .. } => transport.abort_fetch(of, Class::Collective.token(i)),
                 ReceiveState::Posted(_) | ReceiveState::Awaited | ReceiveState::Pulling(_) => {
                     self.steps.cancel_receive(i);
                 }

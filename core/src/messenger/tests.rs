@@ -46,6 +46,10 @@ struct Wire {
     granted: Vec<Token>,
     withdrawn: Vec<PlacementId>,
     placed: Vec<Token>,
+    /// Fetches that it still starts, that it has started, and those of them that were aborted.
+    reads: u32,
+    fetching: Vec<Token>,
+    aborted: Vec<Token>,
 }
 
 impl Transport for Wire {
@@ -93,8 +97,18 @@ impl Transport for Wire {
         Ok(Progress::Pending)
     }
 
-    fn fetch(&mut self, _: PeerId, _: u64, _: RegionRange, _: usize) -> Fetch {
-        Fetch::Unreachable
+    fn fetch(&mut self, _: PeerId, _: u64, into: RegionRange, copied: usize, token: Token) -> Fetch {
+        if self.reads == 0 {
+            return Fetch::Unreachable;
+        }
+        self.reads -= 1;
+        self.fetching.push(token);
+        Fetch::Started(READ.min(into.bytes - copied))
+    }
+
+    fn abort_fetch(&mut self, from: PeerId, token: Token) {
+        assert_eq!(from, PEER);
+        self.aborted.push(token);
     }
 
     fn copy(&mut self, _: Span, _: RegionRange) {}
@@ -102,6 +116,8 @@ impl Transport for Wire {
 
 const PEER: PeerId = PeerId(1);
 const LONG: usize = 100;
+/// Bytes of a payload that are read at a time.
+const READ: usize = 60;
 
 fn messenger(records: usize) -> Messenger<Records> {
     let entries = || vec![Entry::FREE; 4].into_boxed_slice();
@@ -219,6 +235,64 @@ fn cancelled_steps_end_without_events_and_leave_free_records() {
     one.cancel_steps(&mut out, |user| user == 2, |user| assert_eq!(user, 2));
     assert!(one.open_sends().eq([(PEER, 1)]));
     assert!(other.is_idle() && !other.has_steps());
+}
+
+#[test]
+fn payload_is_fetched_part_by_part_and_answered_when_there_is_room() {
+    let (mut sender, mut receiver) = (messenger(4), messenger(8));
+    let (mut out, mut back) = (Wire::default(), Wire { reads: 2, ..Wire::default() });
+    let span = buffer(LONG).span(0, LONG);
+    let step = StepMessage { to: PEER, key: key(1), payload: span, at: 1, port: Port::ONLY, user: 1 };
+    sender.send_step(&mut out, &step).expect("a record");
+    receiver.receive_step(&mut back, PEER, key(1), span, 1).expect("a record");
+    deliver(&mut out, &mut receiver);
+    while receiver.progress(&mut back) {}
+    assert_eq!((back.fetching.len(), receiver.has_steps(), receiver.is_idle()), (1, false, false));
+    receiver.handle_fetched(back.fetching[0], true);
+    while receiver.progress(&mut back) {}
+    assert_eq!(back.fetching.len(), 2, "the rest is fetched");
+    // Every queue place waits for room when the last part ends.
+    back.is_full = true;
+    while receiver.send_control(&mut back, PEER, &[99]) {}
+    receiver.handle_fetched(back.fetching[1], true);
+    assert!((0..3).any(|_| !receiver.progress(&mut back)), "the FIN has no room");
+    assert_eq!(receiver.poll_event(), None);
+    back.is_full = false;
+    while receiver.progress(&mut back) {}
+    assert!(matches!(receiver.poll_event(), Some(Event::Received { user: 1, result: Ok(_), .. })));
+    back.sent.retain(|(head, _)| head[0] != 99);
+    deliver(&mut back, &mut sender);
+    assert!(matches!(sender.poll_event(), Some(Event::Sent { user: 1, result: Ok(()), .. })));
+    receiver.handle_fetched(back.fetching[1], true);
+    assert!(receiver.is_idle() && sender.is_idle());
+}
+
+#[test]
+fn failed_fetch_is_granted_as_a_whole_and_others_end_with_their_receive() {
+    let (mut sender, mut receiver) = (messenger(4), messenger(8));
+    let (mut out, mut back) = (Wire::default(), Wire { reads: 4, grants: 1, ..Wire::default() });
+    for user in 0..3 {
+        sender.send(&mut out, &message(LONG, user)).expect("a record");
+        receiver.receive(&mut back, exact(user), buffer(LONG), user).expect("a record");
+    }
+    deliver(&mut out, &mut receiver);
+    while receiver.progress(&mut back) {}
+    let [first, second, third] = back.fetching[..] else { panic!("{:?}", back.fetching) };
+    receiver.handle_fetched(first, true);
+    while receiver.progress(&mut back) {}
+    assert_eq!(back.fetching, [first, second, third, first], "its second part");
+    receiver.handle_fetched(first, false);
+    while receiver.progress(&mut back) {}
+    assert_eq!(back.granted, [first]);
+    deliver(&mut back, &mut sender);
+    while sender.progress(&mut out) {}
+    assert_eq!(out.placed.len(), 1);
+    receiver.handle_delivered(first);
+    assert!(matches!(receiver.poll_event(), Some(Event::Received { user: 0, result: Ok(_), .. })));
+    assert!(receiver.disconnect(&mut back, PEER, false));
+    assert_eq!(back.aborted, [second, third]);
+    let failed = |event| matches!(event, Some(Event::Received { result: Err(ReceiveFailure::PeerGone), .. }));
+    assert!(failed(receiver.poll_event()) && failed(receiver.poll_event()) && receiver.poll_event().is_none());
 }
 
 #[test]

@@ -22,9 +22,12 @@ pub trait EndpointHost {
     fn copy(&mut self, from: Span, into: RegionRange);
 
     /// As [`Transport::fetch`]: a network reaches no memory of peers.
-    fn fetch(&mut self, _from: PeerId, _at: u64, _into: RegionRange, _copied: usize) -> Fetch {
+    fn fetch(&mut self, _from: PeerId, _at: u64, _into: RegionRange, _copied: usize, _token: Token) -> Fetch {
         Fetch::Unreachable
     }
+
+    /// As [`Transport::abort_fetch`].
+    fn abort_fetch(&mut self, _token: Token) {}
 }
 
 /// The owners of an endpoint's operations and placements, by record.
@@ -141,8 +144,12 @@ where
         self.record(queued, token, port)
     }
 
-    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {
-        self.host.fetch(from, at, into, copied)
+    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize, token: Token) -> Fetch {
+        self.host.fetch(from, at, into, copied, token)
+    }
+
+    fn abort_fetch(&mut self, _: PeerId, token: Token) {
+        self.host.abort_fetch(token);
     }
 
     fn copy(&mut self, from: Span, into: RegionRange) {

@@ -16,6 +16,8 @@ pub use unisono_core::span::RegionRange;
 use unisono_datatype::Datatype;
 
 use crate::user_buffer::{self, UserBuffer};
+#[cfg(feature = "verbs")]
+use adapter::GIBIBYTE;
 use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
 /// Bytes that are copied at a time between two scattered addresses.
@@ -72,7 +74,12 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 
     fn key(self) -> Option<u32> {
-        self.key.filter(|_| self.layout.is_none())
+        self.key.filter(|_| self.layout.is_none()).map(|(key, _)| key)
+    }
+
+    fn device_address(self) -> u64 {
+        let origin = self.key.map_or(0, |(_, origin)| u64::from(origin) * GIBIBYTE);
+        (self.start.expose_provenance().get() as u64).wrapping_sub(origin)
     }
 
     fn is_adjacent(self) -> bool {
@@ -312,7 +319,27 @@ impl Regions {
     /// As of [`new`](Self::new).
     #[cfg(feature = "verbs")]
     pub const unsafe fn of(domain: Arc<unisono_verbs::ud::Domain>) -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), adapter: Adapter(Some(domain)) }
+        let adapter = Adapter { domain: Some(domain), is_read: false };
+        Self { entries: Vec::new(), free: Vec::new(), adapter }
+    }
+
+    /// From now on, peers with a reliable connection may read memory of at least 32 KiB that is allocated, or registered as
+    /// a buffer, under its [`readable`](Self::readable) key.
+    #[cfg(feature = "verbs")]
+    pub const fn let_peers_read(&mut self) {
+        self.adapter.is_read = true;
+    }
+
+    /// The remote key (rkey) under which peers may read a range, and the adapter's address of its first byte. `None`: they
+    /// may not, or the range is not within its region or has a layout.
+    #[cfg(feature = "verbs")]
+    pub fn readable(&self, range: RegionRange) -> Option<(u32, u32)> {
+        let entry = self.entries.get(range.region.index() as usize)?;
+        let first =
+            self.address(range.span(0, 0)).filter(|_| range.bytes <= entry.bytes.saturating_sub(range.offset))?;
+        first.adjacent()?;
+        let address = unisono_verbs::ud::Lent::device_address(first);
+        Some((entry.registration.remote_key()?, u32::try_from(address).ok()?))
     }
 
     /// Registers memory of the caller.
@@ -321,7 +348,7 @@ impl Regions {
     /// Devices and other processes may read and write these bytes until the region is revoked *and* every posting and
     /// copy with an address of it is finished. Until then the memory stays mapped and no reference to it is used.
     pub unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<Region, RegisterError> {
-        self.insert(start, bytes, Owner::Caller, None)
+        self.insert(start, bytes, (Owner::Caller, false), None)
     }
 
     /// Registers a buffer of the caller. The spans of a buffer with a layout count its bytes in the layout's order.
@@ -333,11 +360,8 @@ impl Regions {
     /// As of [`register`](Self::register), of all bytes of the buffer.
     pub unsafe fn register_buffer(&mut self, buffer: UserBuffer) -> Result<Region, RegisterError> {
         let UserBuffer { start, bytes, layout, .. } = buffer;
-        let Some(layout) = layout else {
-            // SAFETY: what `register` demands the caller promises.
-            return unsafe { self.register(start, bytes) };
-        };
-        self.insert(start, layout.size(), Owner::Caller, Some(layout))
+        let bytes = layout.as_ref().map_or(bytes, |layout| layout.size());
+        self.insert(start, bytes, (Owner::Caller, true), layout)
     }
 
     /// Registers two buffers of the caller, which may overlap. Registers neither if one fails.
@@ -369,7 +393,7 @@ impl Regions {
         // SAFETY: the layout is not of zero size.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(RegisterError::NoMemory)?;
-        self.insert(start, bytes, Owner::Table(layout), None).inspect_err(|_| {
+        self.insert(start, bytes, (Owner::Table(layout), true), None).inspect_err(|_| {
             // SAFETY: allocated above with this layout, and named by nobody.
             unsafe { dealloc(start.as_ptr(), layout) };
         })
@@ -462,7 +486,7 @@ impl Regions {
     #[cfg(feature = "verbs")]
     pub fn key(&self, region: Region) -> Option<u32> {
         let entry = self.entries.get(region.index() as usize)?;
-        if entry.generation == region.generation() { entry.registration.key() } else { None }
+        if entry.generation == region.generation() { entry.registration.key().map(|(key, _)| key) } else { None }
     }
 
     /// The number of live regions.
@@ -490,14 +514,14 @@ impl Regions {
         &mut self,
         start: NonNull<u8>,
         bytes: usize,
-        owner: Owner,
+        (owner, is_of_messages): (Owner, bool),
         layout: Option<Arc<Datatype>>,
     ) -> Result<Region, RegisterError> {
         if bytes > isize::MAX as usize {
             return Err(RegisterError::TooLarge);
         }
         let registration = match layout {
-            None => self.adapter.register(start, bytes, owner)?,
+            None => self.adapter.register(start, bytes, (owner, is_of_messages))?,
             // The device gathers and scatters.
             Some(_) => AdapterRegistration::NONE,
         };

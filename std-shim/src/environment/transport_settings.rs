@@ -31,8 +31,8 @@ pub struct TransportSettings {
     pub integrity: Option<Integrity>,
     /// How work queues of an RDMA adapter are written. `None`: the default.
     pub queues: Option<QueuesChoice>,
-    /// Reliable connections of a rank at a time, over which an RDMA adapter accesses windows of other ranks: up to
-    /// [`RC_LIMIT_MAX`]; 0: none. `None`: 64.
+    /// Reliable connections of a rank at a time, over which an RDMA adapter accesses windows of other ranks and reads
+    /// payloads: up to [`RC_LIMIT_MAX`]; 0: none. `None`: 64.
     pub rc_limit: Option<u16>,
     /// Memory for unexpected messages. `None`: 1 MiB.
     pub eager_pool: Option<EagerPool>,

@@ -155,6 +155,12 @@ impl<E: ConnectionEnd> Connections<E> {
         }
     }
 
+    /// The end that is connected to a peer.
+    pub(super) fn connected(&self, peer: PeerId) -> Option<&E> {
+        let connection = self.entries.get(self.position(peer)?)?;
+        matches!(connection.stage, Stage::Ready(_)).then_some(&connection.end)
+    }
+
     /// An operation was posted to the end of this peer.
     pub(super) fn record_posted(&mut self, peer: PeerId) {
         if let Some(i) = self.position(peer)
@@ -167,16 +173,14 @@ impl<E: ConnectionEnd> Connections<E> {
     /// An operation of the end with this number has ended, or failed.
     pub(super) fn handle_completed(&mut self, now: u64, number: u32, is_ok: bool) {
         let Some(i) = self.entries.iter().position(|one| one.end.number() == number) else { return };
+        if !is_ok {
+            self.fail(now, i);
+        }
         let Some(connection) = self.entries.get_mut(i) else { return };
         connection.outstanding = connection.outstanding.saturating_sub(1);
-        let peer = connection.peer;
-        if !is_ok && connection.fail() {
-            self.outbox.push((peer, ConnectionMessage::Broken(number)));
-            self.resting.push((peer, now.saturating_add(REST)));
-        }
         match connection.stage {
             _ if connection.outstanding > 0 => return,
-            Stage::Draining(theirs) => self.outbox.push((peer, ConnectionMessage::Closed(theirs))),
+            Stage::Draining(theirs) => self.outbox.push((connection.peer, ConnectionMessage::Closed(theirs))),
             Stage::Failed => {}
             Stage::Offered | Stage::Ready(_) | Stage::Closing(_) => return,
         }
@@ -266,6 +270,31 @@ impl<E: ConnectionEnd> Connections<E> {
         };
         if let Some(i) = self.entries.iter().position(is_it) {
             self.end(i);
+        }
+    }
+
+    /// Operations are outstanding with a peer: they are to fail.
+    pub(super) fn abort(&mut self, now: u64, peer: PeerId) {
+        if let Some(i) = self.position(peer).filter(|i| self.entries.get(*i).is_some_and(|one| one.outstanding > 0)) {
+            self.fail(now, i);
+        }
+    }
+
+    /// Drops the end of a peer, whatever is outstanding there.
+    pub(super) fn drop_end(&mut self, peer: PeerId) {
+        if let Some(i) = self.position(peer) {
+            self.entries.swap_remove(i);
+        }
+    }
+
+    /// Makes all that is outstanding fail, and notifies the peer.
+    fn fail(&mut self, now: u64, i: usize) {
+        if let Some(connection) = self.entries.get_mut(i)
+            && connection.fail()
+        {
+            let (peer, number) = (connection.peer, connection.end.number());
+            self.outbox.push((peer, ConnectionMessage::Broken(number)));
+            self.resting.push((peer, now.saturating_add(REST)));
         }
     }
 
@@ -387,6 +416,8 @@ mod tests {
         Deliver(usize, usize),
         /// An operation ends; as it must, or with a failure.
         Complete(usize, bool),
+        /// A rank aborts what is outstanding with another one; perhaps the adapter does not end it.
+        Abort(usize, usize, bool),
         Wait(u64),
     }
 
@@ -397,6 +428,7 @@ mod tests {
             4 => (rank(), rank()).prop_map(|(from, to)| Step::Deliver(from, to)),
             2 => (0..8_usize, prop::bool::weighted(0.2)).prop_map(|(which, fails)| Step::Complete(which, fails)),
             1 => prop::sample::select(vec![1, IDLE, REST]).prop_map(Step::Wait),
+            1 => (rank(), rank(), any::<bool>()).prop_map(|(from, to, hangs)| Step::Abort(from, to, hangs)),
         ]
     }
 
@@ -432,6 +464,7 @@ mod tests {
             }
             let (ends, peer) = (Rc::clone(&self.ends), PeerId(to as u32));
             let found = self.ranks[from].demand(self.now, peer, || Some(FakeEnd::new(&ends))).map(|end| end.number);
+            assert_eq!(self.ranks[from].connected(peer).map(|end| end.number), found);
             if let Some(number) = found {
                 self.ranks[from].record_posted(peer);
                 self.operations.push((from, number));
@@ -471,6 +504,26 @@ mod tests {
             true
         }
 
+        /// The operations end before anything else happens, since they are waited for.
+        fn abort(&mut self, from: usize, to: usize, hangs: bool) {
+            let peer = PeerId(to as u32);
+            let end = self.ranks[from].entries.iter().find(|one| one.peer == peer).map(|one| one.end.number);
+            let is_its = |(rank, number): &(usize, u32)| *rank == from && Some(*number) == end;
+            if !self.operations.iter().any(is_its) {
+                return;
+            }
+            self.ranks[from].abort(self.now, peer);
+            self.send(from);
+            if hangs {
+                self.operations.retain(|operation| !is_its(operation));
+                self.ranks[from].drop_end(peer);
+            }
+            while let Some(which) = self.operations.iter().position(is_its) {
+                assert!(self.complete(which, true));
+            }
+            assert!(self.ranks[from].entries.iter().all(|one| one.peer != peer));
+        }
+
         /// Until nothing is on its way.
         fn settle(&mut self) {
             loop {
@@ -499,6 +552,7 @@ mod tests {
                     Step::Deliver(from, to) => _ = network.deliver(from, to),
                     Step::Complete(which, fails) => _ = network.complete(which, fails),
                     Step::Wait(time) => network.now += time,
+                    Step::Abort(from, to, hangs) => network.abort(from, to, hangs),
                 }
             }
             network.settle();

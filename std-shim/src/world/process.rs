@@ -64,7 +64,6 @@ use datagrams::{Datagrams, SendBatch};
 use dispatch::{Dispatcher, SharedRegions};
 use failure_detection::{FailureDetector, SilencePolicy};
 use message_table::{Flush, MessageTable};
-use native_access::NativeAccess;
 use remote_access::RemoteAccess;
 use shutdown::Shutdown;
 use transport::ProcessTransport;
@@ -192,7 +191,7 @@ impl Process {
         for (rank, entry) in membership.table().iter().enumerate() {
             process.add_peer(Rank(rank as u32), entry);
         }
-        process.remote_access.native = NativeAccess::new(&process.datagrams.device, &settings.transport);
+        process.set_reliable(&settings.transport);
         process.membership = Some(membership);
         process.set_groups(groups, &settings.transport);
         Ok(process)
@@ -291,7 +290,8 @@ impl Process {
             || self.messenger.has_queued(Class::PointToPoint)
             || self.transport.endpoint.has_to_transmit();
         // Others wait for these grants.
-        !collects && !sends && !self.has_deferred() && !self.remote_access.has_work()
+        let has_work = self.remote_access.has_work() || self.transport.reliable.has_work();
+        !collects && !sends && !self.has_deferred() && !has_work
     }
 
     /// Makes one round of progress and runs the work that it deferred. With `interrupt`, also reads the interrupt
@@ -319,6 +319,8 @@ impl Process {
         let Self { transport, datagrams, requests, collectives, remote_access, messenger, .. } = self;
         collectives.multicast.now = transport.now;
         let Datagrams { device, counters, .. } = datagrams;
+        #[cfg(feature = "verbs")]
+        let reliable = &mut transport.reliable;
         let ProcessTransport { endpoint, regions, early_payloads, violators, .. } = transport;
         let regions = &*regions;
         let dispatcher = Dispatcher {
@@ -330,6 +332,8 @@ impl Process {
             collectives,
             messenger,
             remote_access,
+            #[cfg(feature = "verbs")]
+            reliable,
         };
         (endpoint, device, SharedRegions(regions), dispatcher)
     }
@@ -408,6 +412,7 @@ impl Process {
             moved = true;
             self.handle_event(now, event);
         }
+        moved |= self.progress_native(now);
         moved |= self.run_deferred();
         moved | self.progress_remote_access(now)
     }
@@ -461,6 +466,7 @@ impl Process {
 
     /// Enables the queue's notification. Returns false if something already waits there, or may come without one.
     pub(super) fn enable_notification(&mut self, lane: DeviceQueue) -> bool {
-        !self.remote_access.native.is_active() && self.datagrams.device.arm(lane) == Armed::Armed
+        let is_active = self.transport.reliable.is_active() || self.remote_access.native.has_failed();
+        !is_active && self.datagrams.device.arm(lane) == Armed::Armed
     }
 }

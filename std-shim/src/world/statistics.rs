@@ -56,6 +56,8 @@ pub struct Snapshot {
     attached: AttachCounters,
     trees: TreeCounters,
     native: [u64; 2],
+    /// Reads of announced payloads that the adapter executed, and that failed.
+    pub(super) payload_reads: [u64; 2],
     /// Blocks of alltoalls written to others, and messages of operations that were refused.
     one_sided: RemoteAccessCounters,
     /// System calls that sent, and that received.
@@ -153,6 +155,13 @@ impl Snapshot {
             &["posted", "failed"],
             &native,
         ));
+        each((
+            Messages,
+            "Reads of announced payloads that the adapter executed by itself, and those that failed.",
+            "payload_reads_",
+            &["executed", "failed"],
+            &self.payload_reads,
+        ));
         let RemoteAccessCounters { blocks_written, refused } = self.one_sided;
         each((OneSided, "Blocks of alltoalls written to others.", "blocks_written", &[""], &[blocks_written]));
         each((OneSided, "Messages of operations that their targets refused.", "operations_refused", &[""], &[refused]));
@@ -200,6 +209,7 @@ impl World {
             attached: process.attach_counters(),
             trees: process.tree_counters(),
             native: process.remote_access.native.counts(),
+            payload_reads: process.transport.reliable.reads(),
             one_sided: process.remote_access.counters,
             calls: [self.udp_counters.send_calls.get(), self.udp_counters.receive_calls.get()],
         }
@@ -221,12 +231,13 @@ mod tests {
         let mut snapshot = Snapshot {
             ended: 3,
             native: [0, 5],
+            payload_reads: [8, 9],
             one_sided: RemoteAccessCounters { blocks_written: 6, refused: 7 },
             ..Snapshot::default()
         };
         snapshot.counters.dropped[DropReason::Refused as usize] = 4;
-        let names = ["operations", "native_failed", "dropped_refused", "blocks_written"];
-        assert_eq!(names.map(|name| snapshot.value(place(name))), [Some(3), Some(5), Some(4), Some(6)]);
+        let names = ["operations", "native_failed", "dropped_refused", "blocks_written", "payload_reads_failed"];
+        assert_eq!(names.map(|name| snapshot.value(place(name))), [3, 5, 4, 6, 9].map(Some));
         assert_eq!((snapshot.value(all.len() - 1), snapshot.value(all.len())), (Some(7), None));
     }
 }

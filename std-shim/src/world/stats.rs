@@ -61,6 +61,12 @@ impl Stats<'_> {
             sum(accepted),
             sum(dropped),
         );
+        if let [executed, failed] = self.counts.payload_reads
+            && executed | failed > 0
+        {
+            // Writing to a String does not fail.
+            let _ = write!(text, "; the adapter read {executed} payloads, {failed} reads failed");
+        }
         for (number, rail) in self.rails.iter().enumerate().filter(|_| self.rails.len() > 1) {
             let RailStats {
                 local, sent, sent_bytes, received, received_bytes, lost, deaths, is_alive, round_trip, ..

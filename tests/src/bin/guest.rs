@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use unisono::environment::QueuesChoice;
-use unisono::{RKey, Rank, Rights, WindowError, World};
+use unisono::{RKey, Rank, Rights, Tag, WindowError, World};
 use unisono_core::device::TxReason;
+use unisono_tests::collectives::{Collective, Rounds};
 use unisono_tests::conformance::{Finding, Outcome as Kept, UdFixture, examine};
 use unisono_tests::harness::report::{Limit, Report};
 use unisono_tests::verbs::{self, Adapter, Contender, Measure, Outcome};
@@ -138,6 +139,21 @@ enum Check {
         #[arg(long, default_value_t = 0)]
         reading: u64,
     },
+    /// Messages around a ring, several at a time, and all collectives, of known values, as a rank of a job
+    Messages {
+        /// Bytes of a message, and of a vector
+        #[arg(long)]
+        bytes: usize,
+        /// How many rounds of messages
+        #[arg(long, default_value_t = 20)]
+        rounds: u32,
+        /// No collectives
+        #[arg(long)]
+        alone: bool,
+        /// Pause after each round, in milliseconds
+        #[arg(long, default_value_t = 0)]
+        pause: u64,
+    },
     /// Alltoalls of known values, as a rank of a job: blocking ones, and rounds of a persistent one
     AllToAll {
         /// Bytes of a block, a multiple of 8
@@ -260,6 +276,9 @@ fn run(Options { queues: choices, check }: &Options) -> Outcome<()> {
         Check::Windows { bytes, rounds, pause, reading } => {
             return windows(*bytes, *rounds, [*pause, *reading].map(Duration::from_millis));
         }
+        Check::Messages { bytes, rounds, alone, pause } => {
+            return messages(*bytes, *rounds, *alone, Duration::from_millis(*pause));
+        }
         Check::Regions { bytes, rounds } => return regions(*bytes, *rounds),
         Check::AllToAll { bytes, rounds } => return all_to_all(*bytes, *rounds),
         Check::Broadcast { bytes, rounds } => return broadcast(*bytes, *rounds),
@@ -289,6 +308,46 @@ fn windows(bytes: usize, rounds: u32, [pause, reading]: [Duration; 2]) -> Outcom
         std::thread::sleep(pause);
     }
     drop(played);
+    Ok(world.finish()?)
+}
+
+/// Messages of each rank to the next one that are under way at a time.
+const UNDER_WAY: usize = 3;
+
+fn messages(bytes: usize, rounds: u32, alone: bool, pause: Duration) -> Outcome<()> {
+    let world = World::join()?;
+    let (own, size) = (world.rank().0, world.size());
+    let [next, before] = [own + 1, own + size - 1].map(|rank| Rank(rank % size));
+    let sent = |rank: u32, round: u32, which: usize| {
+        let first = rank.wrapping_mul(31).wrapping_add(round.wrapping_mul(7)).wrapping_add(which as u32);
+        (0..bytes).map(|at| first.wrapping_add(at as u32).wrapping_add(at as u32 >> 12) as u8).collect::<Vec<u8>>()
+    };
+    for round in 0..rounds {
+        let [given, wanted]: [Vec<_>; 2] =
+            [own, before.0].map(|rank| (0..UNDER_WAY).map(|which| sent(rank, round, which)).collect());
+        let mut taken = vec![vec![0; bytes]; UNDER_WAY];
+        world.scope(|scope| {
+            let mut receives = Vec::new();
+            for (into, tag) in taken.iter_mut().zip(1..) {
+                receives.push(scope.immediate_receive_into(&mut into[..], before, Tag(tag))?);
+            }
+            for (data, tag) in given.iter().zip(1..) {
+                let _ = scope.immediate_send(&data[..], next, Tag(tag))?;
+            }
+            receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
+        })?;
+        if taken != wanted {
+            return Err(format!("rank {own}, round {round}: wrong bytes").into());
+        }
+        if round == BEGUN {
+            println!("begun");
+        }
+        std::thread::sleep(pause);
+    }
+    for (collective, number) in Collective::all().into_iter().filter(|_| !alone).zip(0..) {
+        let mut played = Rounds::new(&world, bytes);
+        played.round(collective, number).map_err(|error| format!("rank {own}, {collective}: {error}"))?;
+    }
     Ok(world.finish()?)
 }
 

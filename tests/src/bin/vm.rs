@@ -96,6 +96,21 @@ macro_rules! native_windows {
     };
 }
 
+// Runs a job, and sets the numbers of payloads that adapters have read, and of reads that failed.
+macro_rules! payload_reads {
+    () => {
+        "set -e
+        cd /host; export UNISONO_DEVICE=verbs UNISONO_STATS_FILE=/tmp/stats
+        job() {
+            echo \"$@\"; rm -f /tmp/stats; ./unisono run \"$@\" >/tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+            read=0 failed=0
+            sed -n 's/.*\"payload_reads\":{\"executed\":\\([0-9]*\\),\"failed\":\\([0-9]*\\)}.*/\\1 \\2/p' /tmp/stats >/tmp/reads
+            while read one two; do read=$((read + one)) failed=$((failed + two)); done </tmp/reads
+            echo read $read, failed $failed
+        }"
+    };
+}
+
 // Runs the tests of windows and of regions over jobs with these options, but those of ranks that compute, which have a
 // mode of progress of their own, and of fences, which need two nodes.
 macro_rules! one_sided_suite {
@@ -129,7 +144,7 @@ macro_rules! rails {
 }
 
 /// The checks, each in a machine of its own.
-const CHECKS: [Check; 44] = [
+const CHECKS: [Check; 47] = [
     check(
         "devices are up and reach each other",
         2,
@@ -377,6 +392,48 @@ const CHECKS: [Check; 44] = [
         job -n 4 --alltoall rdma -- ./guest all-to-all --bytes 40000; test $posted = 0
         for i in 0 1 2 3; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
         job -n 4 --alltoall hybrid:k=3 -- ./guest all-to-all --bytes 16000; test $posted -gt 20"
+        ),
+    ),
+    check(
+        "adapters read payloads of messages and collectives",
+        4,
+        400,
+        concat!(
+            payload_reads!(),
+            "
+        # Soft-RoCE that is emulated may drop packets until a read fails.
+        for queues in library raw; do for bytes in 65536 1000000; do
+            job -n 2 --queues $queues -- ./guest messages --bytes $bytes; test $read -gt 60
+        done; done
+        job -n 2 -- ./guest messages --bytes 20000000 --rounds 4 --alone; test $read -gt 10
+        job -n 2 --rc-limit 0 -- ./guest messages --bytes 100000; test $read = 0
+        job -n 2 -- ./guest messages --bytes 20000 --alone; test $read = 0
+        for bytes in 65536 300000 1000000; do
+            job -n 4 --nodes 2 --hierarchy host:slots -- ./guest messages --bytes $bytes; test $read -gt 30
+        done
+        job -n 4 --rc-limit 1 -- ./guest messages --bytes 65536 --pause 60; test $read -gt 0"
+        ),
+    ),
+    check(
+        "adapters read payloads over a faulty link",
+        2,
+        240,
+        concat!(
+            payload_reads!(),
+            "
+        for i in 0 1; do tc qdisc add dev net$i root netem limit 10000 loss 1%; done
+        for queues in library raw; do job -n 2 --queues $queues -- ./guest messages --bytes 300000; test $read -gt 20; done"
+        ),
+    ),
+    check(
+        "payloads whose read fails are sent",
+        2,
+        180,
+        concat!(
+            payload_reads!(),
+            "
+        (until grep -q begun /tmp/said; do sleep 0.1; done; tc qdisc add dev net0 root netem loss 100%; sleep 3; tc qdisc del dev net0 root) &
+        job -n 2 -- ./guest messages --bytes 1000000 --rounds 200 --alone; test $read -gt 20; test $failed -gt 0"
         ),
     ),
     // Each adapter loses datagrams of its own.

@@ -16,7 +16,7 @@ use super::congestion::{self, Congestion};
 use super::group_pool::{Creation, PoolOptions, PooledGroups};
 use super::lane::Lane;
 use super::message::{self, Messages, SentMessage};
-use super::messenger::{ANNOUNCED, EAGER, Messengers};
+use super::messenger::{ANNOUNCED, EAGER, Fetches, Messengers};
 use super::multicast::{MulticastOptions, MulticastStream};
 use super::peer_lifecycle::{self, PeerLifecycle};
 use super::placements::Placements;
@@ -271,7 +271,15 @@ macro_rules! messenger {
 }
 
 /// Messengers without loss, that can read no memory of each other.
-const MESSENGERS: Messengers = Messengers { messages: &[], flood: false, losses: 0, step: EAGER, reach: 0 };
+const MESSENGERS: Messengers = Messengers {
+    messages: &[],
+    flood: false,
+    losses: 0,
+    step: EAGER,
+    fetches: Fetches::Copied(0),
+    failures: 0,
+    gives_up: false,
+};
 
 /// Makes the entry of a token tree's model: releases and records of epochs, ranks, degrees, units.
 macro_rules! token_tree {
@@ -864,14 +872,26 @@ pub const MODELS: &[CatalogueEntry] = &[
     messenger!(
         "messenger-fetch",
         "1 and a collective's",
-        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, reach: ANNOUNCED, ..MESSENGERS },
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, fetches: Fetches::Copied(ANNOUNCED), ..MESSENGERS },
         "the receiver copies both payloads out of the sender's memory, each in two parts"
     ),
     messenger!(
         "messenger-unreachable",
         "1 and a collective's",
-        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, reach: EAGER, ..MESSENGERS },
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, fetches: Fetches::Copied(EAGER), ..MESSENGERS },
         "the receiver copies a part of both payloads, and cannot read the rest"
+    ),
+    messenger!(
+        "messenger-read",
+        "1 and a collective's",
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, fetches: Fetches::Started, failures: 1, ..MESSENGERS },
+        "the transport reads both payloads, each in two parts that end at any time, and of which one may fail"
+    ),
+    messenger!(
+        "messenger-read-ended",
+        "1 and a collective's",
+        Messengers { messages: &[ANNOUNCED], step: ANNOUNCED, fetches: Fetches::Started, gives_up: true, ..MESSENGERS },
+        "the same without failure; the collective's message is cancelled, the sender dies"
     ),
     token_tree!(
         "token-loss",
@@ -1106,6 +1126,11 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("fin_early", "messenger-fetch"),
     ("fin_forgotten", "messenger-fetch"),
     ("rest_granted", "messenger-unreachable"),
+    ("fetch_unfinished", "messenger-read"),
+    ("failed_fetch_counts", "messenger-read"),
+    ("fetched_part_kept", "messenger-read"),
+    ("fetch_outlives_receive", "messenger-read-ended"),
+    ("fetch_outlives_peer", "messenger-read-ended"),
     ("ack_early", "token-six"),
     ("entry_unawaited", "token-six"),
     ("units_ignored", "token-six"),

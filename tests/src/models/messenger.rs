@@ -2,13 +2,14 @@
 //! endpoints, over a network that keeps order and loses one datagram.
 //!
 //! Users post in any order that their program allows, also between the end of an operation and the progress that
-//! follows it. A buffer is overwritten as soon as its send is reported as complete. Timers fire while nothing is in
-//! flight and something is unacknowledged.
+//! follows it. A buffer is overwritten as soon as its send is reported as complete, and is not written any more once its
+//! receive has ended, whichever way. Timers fire while nothing is in flight and something is unacknowledged.
 
 mod rank;
 
 use alloc::collections::VecDeque;
 
+pub use self::rank::Fetches;
 use self::rank::{Datagram, Observation, Side};
 use crate::model_checker::Model;
 
@@ -23,8 +24,12 @@ pub struct Messengers {
     pub losses: u8,
     /// Bytes of the collective's message.
     pub step: usize,
-    /// Bytes of an announced payload that the receiver can read in the sender's memory, a part in each action.
-    pub reach: usize,
+    /// How the receiver reads announced payloads in the sender's memory.
+    pub fetches: Fetches,
+    /// Reads that fail at most.
+    pub failures: u8,
+    /// The receiver may cancel the collective's message, and its peer may die.
+    pub gives_up: bool,
 }
 
 /// Bytes of a message that is sent eagerly, and of one that is announced.
@@ -42,6 +47,9 @@ pub struct State {
     /// Those that are complete.
     ended: [[usize; 2]; 2],
     losses: u8,
+    failures: u8,
+    is_cancelled: bool,
+    is_dead: bool,
     broken: Option<&'static str>,
 }
 
@@ -58,6 +66,12 @@ pub enum Action {
     Timeout(usize),
     /// The receiver copies.
     Copy,
+    /// A read of the receiver ends, or fails.
+    EndRead(usize, bool),
+    /// A rank cancels the collective's message: the receiver first.
+    Cancel(usize),
+    /// The sender dies.
+    Die,
 }
 
 impl Messengers {
@@ -97,11 +111,14 @@ impl Model for Messengers {
 
     fn initial(&self) -> State {
         State {
-            sides: [0, 1].map(|rank| Side::new(rank, self.reach)),
+            sides: [0, 1].map(|rank| Side::new(rank, if rank == 1 { self.fetches } else { Fetches::default() })),
             towards: [const { VecDeque::new() }; 2],
             posted: [[0; 2]; 2],
             ended: [[0; 2]; 2],
             losses: 0,
+            failures: 0,
+            is_cancelled: false,
+            is_dead: false,
             broken: None,
         }
     }
@@ -110,6 +127,18 @@ impl Model for Messengers {
         let is_quiet = state.towards.iter().all(VecDeque::is_empty);
         if state.sides[1].is_copying() {
             actions.push(Action::Copy);
+        }
+        for which in 0..state.sides[1].reads() {
+            actions.push(Action::EndRead(which, true));
+            if state.failures < self.failures {
+                actions.push(Action::EndRead(which, false));
+            }
+        }
+        if state.is_dead {
+            return;
+        }
+        if self.gives_up {
+            actions.extend([Action::Cancel(usize::from(!state.is_cancelled)), Action::Die]);
         }
         for rank in 0..2 {
             actions.push(Action::Post(rank, true));
@@ -154,6 +183,23 @@ impl Model for Messengers {
             }
             Action::Timeout(rank) => (rank, next.sides[rank].time_out()),
             Action::Copy => (1, next.sides[1].progress()),
+            Action::EndRead(which, is_ok) => {
+                next.failures += u8::from(!is_ok);
+                next.sides[1].end_read(which, is_ok);
+                (1, next.sides[1].progress())
+            }
+            Action::Cancel(rank) => {
+                if next.posted[rank][1] == next.ended[rank][1] {
+                    return None;
+                }
+                next.is_cancelled = true;
+                (rank, next.sides[rank].cancel())
+            }
+            Action::Die => {
+                next.is_dead = true;
+                next.towards = Default::default();
+                (1, next.sides[1].disconnect())
+            }
         };
         next.sides[1].leave();
         self.observe(&mut next, rank, seen);
@@ -165,6 +211,9 @@ impl Model for Messengers {
     }
 
     fn finished(&self, state: &State) -> bool {
+        if state.is_dead {
+            return state.ended[1] == state.posted[1] && state.sides[1].is_idle() && state.sides[1].reads() == 0;
+        }
         state.ended == [[self.messages.len(), 1]; 2]
             && state.sides.iter().all(Side::is_idle)
             && state.towards.iter().all(VecDeque::is_empty)

@@ -343,8 +343,7 @@ impl<'a, Q: QueuePair, A: RegisteredMemory> Raw<'a, Q, A> {
 
 /// `None`: it is not registered.
 fn piece(memory: impl RegisteredMemory, bytes: usize) -> Option<Data> {
-    let address = memory.start().expose_provenance().get() as u64;
-    Some(Data { address, bytes: bytes as u32, key: memory.key()? })
+    Some(Data { address: memory.device_address(), bytes: bytes as u32, key: memory.key()? })
 }
 
 /// A free send entry.

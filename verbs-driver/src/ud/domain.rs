@@ -24,6 +24,8 @@ use crate::rc::{CompletionObject, EndObject, ReceiveObject};
 const GIDS_MAX: usize = 256;
 /// `ibv_port_attr::link_layer` of Ethernet.
 const ETHERNET: u8 = 2;
+/// The adapter's addresses of memory that peers read count from a multiple of this.
+const ORIGIN: u64 = 1 << 30;
 
 /// Why an adapter cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +166,7 @@ pub struct Registration {
     number: usize,
     key: u32,
     remote: u32,
+    origin: u64,
 }
 
 impl Registration {
@@ -172,9 +175,15 @@ impl Registration {
         self.key
     }
 
-    /// The rkey, of memory that was [registered for peers](Domain::register_for_peers).
+    /// The rkey, of memory that was [registered for peers](Domain::register_for_peers), or to be
+    /// [read](Domain::register_to_be_read).
     pub const fn remote_key(&self) -> u32 {
         self.remote
+    }
+
+    /// What the address of a byte exceeds the adapter's address of it by.
+    pub const fn origin(&self) -> u64 {
+        self.origin
     }
 }
 
@@ -327,7 +336,28 @@ impl Domain {
     pub unsafe fn register(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
         let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
-        unsafe { self.register_with(start, bytes, access) }
+        unsafe { self.register_with(start, bytes, 0, access) }
+    }
+
+    /// As [`register`](Self::register), and lets peers with a reliable connection read these bytes. The adapter's addresses
+    /// of them, here and for peers, count from a multiple of 1 GiB, so that each has 32 bits.
+    ///
+    /// # Errors
+    /// As there; there are too many bytes, or the library is too old.
+    ///
+    /// # Safety
+    /// The bytes stay mapped until the registration is dropped.
+    pub unsafe fn register_to_be_read(self: &Arc<Self>, start: NonNull<u8>, bytes: usize) -> io::Result<Registration> {
+        use sys::ibv_access_flags as access;
+        let (first, bits) = (start.expose_provenance().get() as u64, u32::BITS);
+        // The adapter may use pages as large as that.
+        let origin = first & !(ORIGIN - 1);
+        if (first - origin).saturating_add(bytes as u64) > 1 << bits {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let given = access::IBV_ACCESS_LOCAL_WRITE | access::IBV_ACCESS_REMOTE_READ;
+        // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
+        unsafe { self.register_with(start, bytes, origin, given) }
     }
 
     /// Lets peers with a reliable connection access these bytes, under the registration's
@@ -353,7 +383,7 @@ impl Domain {
         let given = flags.into_iter().filter(|(right, _)| rights.contains(*right)).map(|(_, flag)| flag);
         let all = given.fold(access::IBV_ACCESS_LOCAL_WRITE, |all, flag| all | flag);
         // SAFETY: the caller promises that the bytes stay mapped until the registration is dropped.
-        unsafe { self.register_with(start, bytes, all) }
+        unsafe { self.register_with(start, bytes, 0, all) }
     }
 
     /// # Safety
@@ -362,19 +392,28 @@ impl Domain {
         self: &Arc<Self>,
         start: NonNull<u8>,
         bytes: usize,
+        origin: u64,
         access: sys::ibv_access_flags,
     ) -> io::Result<Registration> {
         let mut open = self.lock();
-        let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?;
-        // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration is
-        // dropped.
-        let region = unsafe { sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), bytes, access.0 as c_int) };
+        let pd = open.pd.ok_or(io::ErrorKind::NotConnected)?.as_ptr();
+        let (first, access) = (start.as_ptr().cast(), access.0 as c_int);
+        let region = if origin == 0 {
+            // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration
+            // is dropped.
+            unsafe { sys::ibv_reg_mr(pd, first, bytes, access) }
+        } else {
+            let address = (start.expose_provenance().get() as u64).wrapping_sub(origin);
+            // SAFETY: an open protection domain; the caller promises that the bytes stay mapped until the registration
+            // is dropped. The adapter's addresses are numbers.
+            unsafe { sys::ibv_reg_mr_iova(pd, first, bytes, address, access) }
+        };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: just made.
         let sys::ibv_mr { lkey: key, rkey: remote, .. } = *unsafe { region.as_ref() };
         let number = open.regions.insert(region);
         drop(open);
-        Ok(Registration { domain: Arc::clone(self), number, key, remote })
+        Ok(Registration { domain: Arc::clone(self), number, key, remote, origin })
     }
 
     /// Whether the network interface of the GID is still there. Without one there is nothing to miss.

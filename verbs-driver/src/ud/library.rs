@@ -79,8 +79,7 @@ impl<R: Link, const N: usize> Chain<R, N> {
 }
 
 fn entry(piece: SgEntry) -> sys::ibv_sge {
-    let addr = piece.start.expose_provenance().get() as u64;
-    sys::ibv_sge { addr, length: piece.bytes as u32, lkey: piece.key }
+    sys::ibv_sge { addr: piece.address, length: piece.bytes as u32, lkey: piece.key }
 }
 
 /// Completions that were polled and not processed yet.

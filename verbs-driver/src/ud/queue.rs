@@ -103,10 +103,17 @@ pub(super) struct Depth {
 pub(super) struct SgEntry {
     pub(super) start: NonNull<u8>,
     pub(super) bytes: usize,
+    /// The adapter's address of the first byte, under the key.
+    pub(super) address: u64,
     pub(super) key: u32,
 }
 
 impl SgEntry {
+    /// Of memory that the adapter knows by its own addresses.
+    pub(super) fn new(start: NonNull<u8>, bytes: usize, key: u32) -> Self {
+        Self { start, bytes, address: start.expose_provenance().get() as u64, key }
+    }
+
     /// Its bytes.
     ///
     /// # Safety
@@ -119,8 +126,7 @@ impl SgEntry {
 
 impl From<SgEntry> for Data {
     fn from(piece: SgEntry) -> Self {
-        let address = piece.start.expose_provenance().get() as u64;
-        Self { address, bytes: piece.bytes as u32, key: piece.key }
+        Self { address: piece.address, bytes: piece.bytes as u32, key: piece.key }
     }
 }
 

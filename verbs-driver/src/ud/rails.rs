@@ -48,6 +48,10 @@ unsafe impl<A: Lent> Lent for RailMemory<A> {
         self.memory.key().filter(|_| self.is_known)
     }
 
+    fn device_address(self) -> u64 {
+        self.memory.device_address()
+    }
+
     fn is_adjacent(self) -> bool {
         self.memory.is_adjacent()
     }

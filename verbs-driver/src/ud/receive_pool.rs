@@ -146,7 +146,7 @@ impl ReceivePool {
         let Some(queue) = queue.filter(|_| !self.failed) else { return };
         let bytes = self.room as usize;
         let start = self.memory.part(slot as usize * self.stride + START - GRH, bytes);
-        let piece = start.map(|start| SgEntry { start, bytes, key: self.registration.key() });
+        let piece = start.map(|start| SgEntry::new(start, bytes, self.registration.key()));
         self.failed = !piece.is_some_and(|piece| queue.post_receive(piece, slot));
         self.chained += 1;
         if self.chained >= BATCH {

@@ -214,7 +214,7 @@ impl SendRing {
                 return;
             }
         };
-        let second = payload.map(|payload| SgEntry { start: payload.start(), bytes, key: 0 });
+        let second = payload.map(|payload| SgEntry::new(payload.start(), bytes, 0));
         tally.sent_inline.add(1);
         self.post_to_queue(queue, to, (self.head_of(entry, head), second), true, transmit.solicited);
     }
@@ -239,7 +239,7 @@ impl SendRing {
         let second = payload.and_then(|(payload, bytes)| match payload.key() {
             Some(key) => {
                 *self.payload_keys.get_mut(entry)? = Some(key);
-                Some(SgEntry { start: payload.start(), bytes, key })
+                Some(SgEntry { start: payload.start(), bytes, address: payload.device_address(), key })
             }
             None => self.copy(entry, payload, bytes, tally),
         });
@@ -248,13 +248,13 @@ impl SendRing {
     }
 
     fn head_of(&self, entry: usize, bytes: usize) -> Option<SgEntry> {
-        Some(SgEntry { start: self.memory.part(entry * HEADER_ROOM, bytes)?, bytes, key: self.registration.key() })
+        Some(SgEntry::new(self.memory.part(entry * HEADER_ROOM, bytes)?, bytes, self.registration.key()))
     }
 
     /// The copied payload of an entry.
     fn copied(&self, entry: usize, bytes: usize) -> Option<SgEntry> {
         let start = self.memory.part(HEADS + entry * self.mtu, bytes)?;
-        Some(SgEntry { start, bytes, key: self.registration.key() })
+        Some(SgEntry::new(start, bytes, self.registration.key()))
     }
 
     /// Copies a payload to the space of a free entry.

@@ -201,7 +201,7 @@ impl Transport for RingTransport<'_, '_, '_> {
     }
 
     /// No other rank reads a node's memory, and a node reads no memory of processes.
-    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, _: usize) -> Fetch {
+    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, _: usize, _: Token) -> Fetch {
         let MessageLocation::Shared(at) = MessageLocation::from_word(at) else { return Fetch::Unreachable };
         let Some(payload) = self.rings.shared_payload(from.0, at, into.bytes) else { return Fetch::Invalid };
         self.copy_in(payload, into.span(0, usize::MAX));

@@ -15,41 +15,67 @@ mod present {
 
     /// The adapter that regions are registered with.
     #[derive(Clone, Debug, Default)]
-    pub(in super::super) struct Adapter(pub(in super::super) Option<Arc<Domain>>);
+    pub(in super::super) struct Adapter {
+        pub(in super::super) domain: Option<Arc<Domain>>,
+        /// Whether peers may read regions.
+        pub(in super::super) is_read: bool,
+    }
 
     /// The adapter's registration of a region; deregisters when dropped.
     #[derive(Debug, Default)]
-    pub(in super::super) struct AdapterRegistration(Option<Registration>);
+    pub(in super::super) struct AdapterRegistration {
+        registration: Option<Registration>,
+        is_read: bool,
+    }
 
-    /// The adapter's local key (lkey) of a region.
-    pub(in super::super) type AdapterKey = Option<u32>;
+    /// The adapter's local key (lkey) of a region, and its origin in [`GIBIBYTE`]s: what the address of a byte exceeds the
+    /// adapter's address of it by.
+    pub(in super::super) type AdapterKey = Option<(u32, u32)>;
+
+    /// See [`AdapterKey`].
+    pub(in super::super) const GIBIBYTE: u64 = 1 << 30;
 
     impl Adapter {
-        pub(in super::super) const NONE: Self = Self(None);
+        pub(in super::super) const NONE: Self = Self { domain: None, is_read: false };
 
-        /// Registers a region with the adapter, if there is one.
+        /// Registers a region with the adapter, if there is one; a long one of messages so that peers may read it, if they
+        /// may and that is possible.
         pub(in super::super) fn register(
             &self,
             start: NonNull<u8>,
             bytes: usize,
-            owner: Owner,
+            (owner, is_of_messages): (Owner, bool),
         ) -> Result<AdapterRegistration, RegisterError> {
-            let Some(domain) = self.0.as_ref().filter(|_| owner != Owner::Caller || bytes >= REGISTER_MIN) else {
-                return Ok(AdapterRegistration(None));
+            let is_worthwhile = owner != Owner::Caller || bytes >= REGISTER_MIN;
+            let Some(domain) = self.domain.as_ref().filter(|_| is_worthwhile) else {
+                return Ok(AdapterRegistration::NONE);
             };
+            if is_of_messages && self.is_read && bytes >= REGISTER_MIN {
+                // SAFETY: the code that registers a region keeps it mapped until it is revoked, when the registration
+                // ends.
+                let registration = unsafe { domain.register_to_be_read(start, bytes) };
+                if let Ok(registration) = registration {
+                    return Ok(AdapterRegistration { registration: Some(registration), is_read: true });
+                }
+            }
             // SAFETY: the code that registers a region keeps it mapped until it is revoked, when the registration ends.
             let registration = unsafe { domain.register(start, bytes) };
             registration
-                .map(|registration| AdapterRegistration(Some(registration)))
+                .map(|registration| AdapterRegistration { registration: Some(registration), is_read: false })
                 .map_err(|_| RegisterError::AdapterFailed)
         }
     }
 
     impl AdapterRegistration {
-        pub(in super::super) const NONE: Self = Self(None);
+        pub(in super::super) const NONE: Self = Self { registration: None, is_read: false };
 
         pub(in super::super) fn key(&self) -> AdapterKey {
-            self.0.as_ref().map(Registration::key)
+            self.registration.as_ref().map(|known| (known.key(), (known.origin() / GIBIBYTE) as u32))
+        }
+
+        /// The remote key (rkey), if peers may read the region.
+        pub(in super::super) fn remote_key(&self) -> Option<u32> {
+            self.registration.as_ref().filter(|_| self.is_read).map(Registration::remote_key)
         }
     }
 }
@@ -75,7 +101,7 @@ mod present {
             &self,
             _: NonNull<u8>,
             _: usize,
-            _: Owner,
+            _: (Owner, bool),
         ) -> Result<AdapterRegistration, RegisterError> {
             Ok(AdapterRegistration)
         }
@@ -88,4 +114,6 @@ mod present {
     }
 }
 
+#[cfg(feature = "verbs")]
+pub(super) use present::GIBIBYTE;
 pub(super) use present::{Adapter, AdapterKey, AdapterRegistration};

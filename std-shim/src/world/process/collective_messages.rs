@@ -131,7 +131,11 @@ impl Process {
             self.pack(transfer, place).ok_or(StartError::Invalid)?;
         }
         // Nothing has no address.
-        let at = if self.transport.is_shm_peer(peer) && place.bytes > 0 { self.transport.location(place) } else { 0 };
+        let at = match place.bytes {
+            0 => 0,
+            _ if self.transport.is_shm_peer(peer) => self.transport.location(place),
+            _ => self.transport.readable(place.into()),
+        };
         let message = StepMessage { to: peer, key, payload: place, at, port, user: message };
         Ok(self.messenger.send_step(&mut self.transport, &message)?)
     }

@@ -61,6 +61,10 @@ impl Process {
                     self.messenger.handle_delivered(token);
                     token
                 }
+                Completion::Fetched { token, is_ok } => {
+                    self.messenger.handle_fetched(token, is_ok);
+                    token
+                }
             };
             self.collectives.work.has_work |= token.parts().0 == Class::Collective;
         }

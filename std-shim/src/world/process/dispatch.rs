@@ -18,6 +18,8 @@ use unisono_core::span::Span;
 
 use super::remote_access::RemoteAccess;
 use super::transport::EarlyPayloads;
+#[cfg(feature = "verbs")]
+use super::transport::reliable::Reliable;
 use crate::world::collective::engine::progress_table::CollectiveTable;
 #[cfg(feature = "verbs")]
 use crate::world::connections;
@@ -35,6 +37,8 @@ pub(in crate::world) struct Dispatcher<'a> {
     pub(in crate::world) collectives: &'a mut CollectiveTable,
     pub(in crate::world) messenger: &'a mut ProcessMessenger,
     pub(in crate::world) remote_access: &'a mut RemoteAccess,
+    #[cfg(feature = "verbs")]
+    pub(in crate::world) reliable: &'a mut Reliable,
 }
 
 impl Handler for Dispatcher<'_> {
@@ -62,7 +66,12 @@ impl Handler for Dispatcher<'_> {
             },
             Some(header::FIRST..=header::LAST) => self.remote_access.handle(self.regions, from, head, bytes),
             #[cfg(feature = "verbs")]
-            Some(connections::FIRST..=connections::LAST) => self.remote_access.handle_connection(from, head),
+            Some(connections::FIRST..=connections::LAST) => {
+                if !self.reliable.handle(from, head) {
+                    self.violators.push(from);
+                }
+                Verdict::Release
+            }
             Some(_) => {
                 let memory = (&mut *self.early_payloads, self.regions);
                 self.collectives.handle(from, head, bytes, self.messenger, memory)

@@ -188,6 +188,7 @@ impl Process {
     /// since it may be the one that they wait for.
     pub(super) fn disconnect(&mut self, peer: PeerId, failure: Failure, anyone: bool) {
         self.remote_access.disconnect(peer);
+        self.transport.reliable.disconnect(peer);
         self.end_messages(None);
         if let Some(shm_peer) = self.transport.shm.as_mut().and_then(|shm| shm.peer_mut(peer)) {
             for token in shm_peer.fail(failure) {

@@ -145,12 +145,15 @@ impl Process {
                 (self.requests.start(), RegionRange { region, offset: 0, bytes }, Some(region))
             }
         };
-        // No other process reads the parts of a layout.
-        let at = self.transport.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
-        let at = at.and_then(Address::adjacent).map_or(0, |at| at.addr().get() as u64);
-        let place = match shared.filter(|_| region.is_some()) {
-            Some(at) => MessageLocation::Shared(at),
-            None => MessageLocation::Private(at),
+        let at = match shared.filter(|_| region.is_some()) {
+            _ if route == Route::Remote => self.transport.readable(payload),
+            Some(at) => MessageLocation::Shared(at).to_word(),
+            // No other process reads the parts of a layout.
+            None => {
+                let at = self.transport.regions.get_mut().address(payload.span(0, 0)).filter(|_| layout.is_none());
+                let at = at.and_then(Address::adjacent).map_or(0, |at| at.addr().get() as u64);
+                MessageLocation::Private(at).to_word()
+            }
         };
         // A thread that waits later for a message that leaves now asks for the acknowledgement then.
         let is_urgent = match region {
@@ -163,7 +166,7 @@ impl Process {
             tag: MessageTag(tag.0),
             mode,
             payload,
-            at: place.to_word(),
+            at,
             eager: eager as u32,
             borrowed: is_urgent,
             user,
@@ -641,6 +644,7 @@ impl Process {
         self.requests.release(request);
         self.unregister(region);
         if let Some(packed) = self.messages.take_packed(request) {
+            self.transport.abort_reads_into(packed);
             self.datagrams.device.wait_for_completions(self.transport.regions.get_mut(), packed);
             // SAFETY: the request has ended, and its postings are completed: nobody reads the copy any more.
             unsafe { self.transport.regions.get_mut().free(packed) };
@@ -649,6 +653,7 @@ impl Process {
 
     /// Unregisters a user buffer, of a request or a collective.
     pub(super) fn unregister(&mut self, region: Region) {
+        self.transport.abort_reads_into(region);
         let regions = self.transport.regions.get_mut();
         self.datagrams.device.wait_for_completions(regions, region);
         regions.revoke(region);

@@ -16,45 +16,19 @@ use unisono_core::ids::PeerId;
 use unisono_core::rma::operation::RmaRequest;
 use unisono_core::rma::{RKey, Rights, RmaCall, RmaCompletion, RmaError, RmaOperationId, RmaStartError};
 use unisono_core::span::Span;
-use unisono_verbs::raw::{Data, RemoteMemory};
-use unisono_verbs::rc::{RcAddress, RcCompletion, RcCompletions, RcConnection, RcOperation, RcOptions, RcRequest};
-use unisono_verbs::ud::{Domain, QueueChoice, Registration};
+use unisono_verbs::raw::RemoteMemory;
+use unisono_verbs::rc::{RcOperation, RcRequest};
+use unisono_verbs::ud::{Domain, Registration};
 
 use super::Process;
 use super::bounce_buffers::BounceBuffer;
 use super::remote_access::NativeMemory;
+use super::transport::payload_reads::registered;
+use super::transport::read_queue::ReadUser;
+use super::transport::reliable::{EndedOperation, OperationUser, Reliable};
+use super::transport::{Completion, ProcessTransport};
 use crate::environment::TransportSettings;
-use crate::world::connections::{ADDRESS, ConnectionEnd, ConnectionMessage, Connections};
-use crate::world::datagram_transport::DatagramTransport;
 use crate::world::window::memory::WindowMemory;
-
-/// Outstanding operations of a connection.
-const DEPTH: u32 = 64;
-
-const _: () = assert!(ADDRESS == RcAddress::BYTES);
-
-impl ConnectionEnd for RcConnection {
-    fn number(&self) -> u32 {
-        self.address().qpn
-    }
-
-    fn address(&self) -> [u8; ADDRESS] {
-        self.address().to_bytes()
-    }
-
-    fn connect(&self, to: &[u8; ADDRESS]) -> bool {
-        let connected = RcAddress::from_bytes(to).map(|address| self.connect(&address));
-        if let Some(Err(error)) = &connected {
-            tracing::warn!(%error, "cannot connect a queue pair");
-        }
-        matches!(connected, Some(Ok(())))
-    }
-
-    fn fail(&self) {
-        // The adapter may be closed, which ends them, too.
-        let _ = self.fail();
-    }
-}
 
 /// An operation of the adapter, until it has ended.
 #[derive(Clone, Copy, Debug)]
@@ -65,16 +39,10 @@ struct NativeOperation {
 }
 
 /// What a process does natively.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::world) struct NativeAccess {
-    connections: Connections<RcConnection>,
-    // Dropped after the connections, which use it.
-    completions: Option<RcCompletions>,
     /// The adapter; `None`: there is none, or no connection is wanted.
     domain: Option<Arc<Domain>>,
-    limit: u32,
-    /// Who writes the queues of connections.
-    queues: QueueChoice,
     /// Memory of this process that peers may access, with what they need to know.
     exposed: HashMap<RKey, (Registration, NativeMemory)>,
     /// Memory of peers, and by how many windows and imports it is known.
@@ -82,37 +50,15 @@ pub(in crate::world) struct NativeAccess {
     operations: HashMap<u32, NativeOperation>,
     /// Operations that failed, to be requested of their targets.
     failed: VecDeque<RmaCall>,
-    inbox: Vec<(PeerId, ConnectionMessage)>,
     /// Operations that were posted, and those of them that failed.
     posted: u64,
     returned: u64,
 }
 
-impl Default for NativeAccess {
-    fn default() -> Self {
-        Self {
-            connections: Connections::new(0),
-            completions: None,
-            domain: None,
-            limit: 0,
-            queues: QueueChoice::Auto,
-            exposed: HashMap::new(),
-            remote: HashMap::new(),
-            operations: HashMap::new(),
-            failed: VecDeque::new(),
-            inbox: Vec::new(),
-            posted: 0,
-            returned: 0,
-        }
-    }
-}
-
 impl NativeAccess {
-    /// Over connections of the device's adapter.
-    pub(super) fn new(device: &DatagramTransport, settings: &TransportSettings) -> Self {
-        let (limit, queues) = (settings.rc_limit(), settings.queues.unwrap_or_default().into());
-        let domain = device.domain().filter(|_| limit > 0).cloned();
-        Self { connections: Connections::new(limit as usize), domain, limit, queues, ..Self::default() }
+    /// By these connections.
+    pub(super) fn new(reliable: &Reliable) -> Self {
+        Self { domain: reliable.domain().cloned(), ..Self::default() }
     }
 
     /// Lets connected peers write and read memory that they know by this key.
@@ -165,9 +111,9 @@ impl NativeAccess {
         }
     }
 
-    /// Whether an operation has not ended: its end raises no event.
-    pub(super) fn is_active(&self) -> bool {
-        !self.operations.is_empty() || !self.failed.is_empty()
+    /// Whether an operation has failed that is still to be requested of its target.
+    pub(super) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     /// Whether a write to a peer was posted, and has neither ended nor been requested of the peer.
@@ -176,56 +122,28 @@ impl NativeAccess {
         self.operations.values().any(|operation| is_its(&operation.call)) || self.failed.iter().any(is_its)
     }
 
-    /// Whether there is something to do for peers.
-    pub(super) fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || !self.connections.outbox.is_empty()
-    }
-
     /// Operations that were posted, and those of them that failed.
     pub(in crate::world) const fn counts(&self) -> [u64; 2] {
         [self.posted, self.returned]
     }
 
-    /// Receives a message about a connection. `false`: it is none.
-    pub(super) fn handle(&mut self, from: PeerId, head: &[u8]) -> bool {
-        let message = ConnectionMessage::from_bytes(head);
-        self.inbox.extend(message.map(|message| (from, message)));
-        message.is_some()
-    }
-
     /// A peer failed or finished.
     pub(super) fn disconnect(&mut self, peer: PeerId) {
-        self.inbox.retain(|(from, _)| *from != peer);
-        self.connections.disconnect(peer);
         self.remote.retain(|(of, _), _| *of != peer);
-    }
-
-    /// Makes an end.
-    fn make(
-        completions: &mut Option<RcCompletions>,
-        (domain, limit, queues): (Option<&Arc<Domain>>, u32, QueueChoice),
-        psn: u32,
-    ) -> Option<RcConnection> {
-        let domain = domain?;
-        let made = match completions {
-            Some(completions) => RcConnection::new(completions, DEPTH, psn),
-            None => {
-                let operations = limit.saturating_mul(DEPTH);
-                RcCompletions::new(domain, &RcOptions { operations, receives: 0, atomics: false, queues })
-                    .inspect(|made| {
-                        if let Some(error) = made.refused() {
-                            tracing::warn!(%error, "cannot map the queues of connections, using libibverbs");
-                        }
-                        tracing::info!("queues of connections {}", made.writer());
-                    })
-                    .and_then(|made| RcConnection::new(completions.insert(made), DEPTH, psn))
-            }
-        };
-        made.inspect_err(|error| tracing::warn!(%error, "cannot make a reliable connection")).ok()
     }
 }
 
 impl Process {
+    /// Connects this process by its device's adapter.
+    pub(super) fn set_reliable(&mut self, settings: &TransportSettings) {
+        let reliable = Reliable::new(&self.datagrams.device, settings);
+        self.remote_access.native = NativeAccess::new(&reliable);
+        if reliable.domain().is_some() {
+            self.transport.regions.get_mut().let_peers_read();
+        }
+        self.transport.reliable = reliable;
+    }
+
     /// Posts a write or a read to the adapter. `false`: it is to be requested of the target.
     pub(super) fn post_natively(&mut self, now: u64, call: &RmaCall) -> bool {
         let (operation, span) = match call.request {
@@ -233,13 +151,13 @@ impl Process {
             RmaRequest::Read { into, stride: None } => (RcOperation::Read, into),
             _ => return false,
         };
-        let NativeAccess { connections, completions, domain, limit, queues, remote, operations, posted, .. } =
-            &mut self.remote_access.native;
+        let NativeAccess { remote, operations, posted, .. } = &mut self.remote_access.native;
+        let ProcessTransport { reliable, regions, bounce_buffers: buffers, keys, .. } = &mut self.transport;
         let Some((memory, _)) = remote.get(&(call.to, call.at.region)).filter(|_| span.bytes > 0) else { return false };
-        let psn = self.transport.keys.next() as u32;
-        let make = || NativeAccess::make(completions, (domain.as_ref(), *limit, *queues), psn);
-        let Some(end) = connections.demand(now, call.to, make) else { return false };
-        let (regions, buffers) = (self.transport.regions.get_mut(), &mut self.transport.bounce_buffers);
+        if !reliable.connect(now, call.to, || keys.next() as u32) {
+            return false;
+        }
+        let regions = regions.get_mut();
         let (staged, local) = match (regions.key(span.region), operation) {
             (Some(_), _) => (None, span),
             (None, RcOperation::Read) => match buffers.allocate(span.bytes as usize) {
@@ -248,20 +166,14 @@ impl Process {
             },
             (None, _) => return false,
         };
-        let start = regions.address(local).and_then(|address| address.adjacent());
-        let data = start.zip(regions.key(local.region)).map(|(start, key)| Data {
-            address: start.expose_provenance().get() as u64,
-            bytes: local.bytes,
-            key,
-        });
+        let data = regions.address(local).and_then(registered);
         let remote = RemoteMemory { address: memory.address().wrapping_add(call.at.offset), key: memory.key() };
         let is_posted = data.is_some_and(|local| {
             // SAFETY: memory of a call, which its owner gives up, and a bounce buffer stay registered and are used by
             // nobody else until the call has ended.
-            unsafe { end.post(&RcRequest { operation, local, remote }, call.user) }.is_ok()
+            unsafe { reliable.post(call.to, &RcRequest { operation, local, remote }, call.user) }
         });
         if is_posted {
-            connections.record_posted(call.to);
             operations.insert(call.user, NativeOperation { call: *call, staged });
             *posted += 1;
         } else if let Some((buffer, _)) = staged {
@@ -270,33 +182,28 @@ impl Process {
         is_posted
     }
 
-    /// Handles messages about connections and the ends of native operations. Returns whether anything moved.
+    /// Handles messages about connections and the ends of the adapter's operations. Returns whether anything moved.
     pub(super) fn progress_native(&mut self, now: u64) -> bool {
-        let native = &mut self.remote_access.native;
-        let mut moved = false;
-        for (from, message) in core::mem::take(&mut native.inbox) {
+        let ProcessTransport { reliable, keys, .. } = &mut self.transport;
+        let mut moved = reliable.handle_inbox(now, || keys.next() as u32);
+        while let Some(EndedOperation { user, is_ok }) = self.transport.reliable.poll_ended(now) {
             moved = true;
-            let psn = self.transport.keys.next() as u32;
-            let NativeAccess { connections, completions, domain, limit, queues, .. } = &mut *native;
-            let make = || NativeAccess::make(completions, (domain.as_ref(), *limit, *queues), psn);
-            connections.handle(now, from, message, make);
-        }
-        while let Some(ended) = self.remote_access.native.completions.as_mut().and_then(RcCompletions::poll) {
-            moved = true;
-            let RcCompletion::Operation { qpn, tag, result } = ended else { continue };
-            let native = &mut self.remote_access.native;
-            native.connections.handle_completed(now, qpn, result.is_ok());
-            let Some(operation) = native.operations.remove(&tag) else { continue };
-            if let Err(failure) = result {
-                tracing::debug!(?failure, rank = operation.call.to.0, "a native operation failed");
+            match user {
+                OperationUser::Receive(ReadUser { token, .. }) => {
+                    self.transport.completions.push(Completion::Fetched { token, is_ok });
+                }
+                OperationUser::Window(call) => {
+                    if let Some(operation) = self.remote_access.native.operations.remove(&call) {
+                        self.end_native(operation, is_ok);
+                    }
+                }
             }
-            self.end_native(operation, result.is_ok());
         }
-        for (to, message) in core::mem::take(&mut self.remote_access.native.connections.outbox) {
+        for (to, message) in self.transport.reliable.take_outbox() {
             moved = true;
             self.send_control(to, &message.to_bytes());
         }
-        moved | self.request_failed()
+        moved | (self.remote_access.native.has_failed() && self.request_failed())
     }
 
     fn end_native(&mut self, NativeOperation { call, staged }: NativeOperation, is_ok: bool) {

@@ -6,17 +6,12 @@ use unisono_core::rma::{RKey, RmaCall};
 use super::Process;
 use super::remote_access::NativeMemory;
 use crate::environment::TransportSettings;
-use crate::world::datagram_transport::DatagramTransport;
 use crate::world::window::memory::WindowMemory;
 
 #[derive(Debug, Default)]
 pub(in crate::world) struct NativeAccess;
 
 impl NativeAccess {
-    pub(super) const fn new(_: &DatagramTransport, _: &TransportSettings) -> Self {
-        Self
-    }
-
     /// # Safety
     /// None.
     pub(super) const unsafe fn expose(&mut self, _: RKey, _: WindowMemory) {}
@@ -35,15 +30,11 @@ impl NativeAccess {
 
     pub(in crate::world) const fn forget(&mut self, _: PeerId, _: RKey) {}
 
-    pub(super) const fn is_active(&self) -> bool {
+    pub(super) const fn has_failed(&self) -> bool {
         false
     }
 
     pub(super) const fn is_writing(&self, _: PeerId) -> bool {
-        false
-    }
-
-    pub(super) const fn has_work(&self) -> bool {
         false
     }
 
@@ -55,6 +46,8 @@ impl NativeAccess {
 }
 
 impl Process {
+    pub(super) const fn set_reliable(&mut self, _: &TransportSettings) {}
+
     pub(super) const fn post_natively(&mut self, _: u64, _: &RmaCall) -> bool {
         false
     }

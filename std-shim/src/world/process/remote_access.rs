@@ -202,15 +202,6 @@ impl RemoteAccess {
         }
     }
 
-    /// Handles a message about a connection.
-    #[cfg(feature = "verbs")]
-    pub(super) fn handle_connection(&mut self, from: PeerId, head: &[u8]) -> Verdict {
-        if !self.native.handle(from, head) {
-            self.violators.push(from);
-        }
-        Verdict::Release
-    }
-
     /// Whether other ranks may ask for the use of memory of this rank.
     pub(in crate::world) fn is_exposed(&self) -> bool {
         !self.exposed.is_empty()
@@ -218,7 +209,7 @@ impl RemoteAccess {
 
     /// Whether a round has something to do that others may wait for.
     pub(super) fn has_work(&self) -> bool {
-        self.has_arrived || !self.outbox.is_empty() || self.native.has_work()
+        self.has_arrived || !self.outbox.is_empty()
     }
 
     /// A peer can be sent messages of this length.
@@ -618,7 +609,7 @@ impl Process {
             return false;
         }
         self.remote_access.has_arrived = false;
-        let mut moved = self.progress_native(now);
+        let mut moved = false;
         for peer in core::mem::take(&mut self.remote_access.violators) {
             tracing::error!(rank = peer.0, "protocol violation by a peer");
             if self.transport.is_shm_peer(peer) {

@@ -7,7 +7,13 @@
 
 mod completions;
 mod early_payloads;
+#[cfg_attr(not(feature = "verbs"), path = "transport/payload_reads_absent.rs")]
+pub(in crate::world) mod payload_reads;
 mod placements;
+#[cfg(feature = "verbs")]
+pub(in crate::world) mod read_queue;
+#[cfg_attr(not(feature = "verbs"), path = "transport/reliable_absent.rs")]
+pub(in crate::world) mod reliable;
 
 use alloc::collections::VecDeque;
 use core::cell::RefCell;
@@ -34,6 +40,7 @@ use crate::world::shm_transport::cma::CmaSource;
 pub(in crate::world) use completions::{Completion, Completions};
 pub(in crate::world) use early_payloads::{EARLY_PAYLOADS, EarlyPayloads};
 pub(in crate::world) use placements::{FragmentPlace, Placements};
+use reliable::Reliable;
 use unisono_memory::endpoint_storage::ProcessEndpoint;
 use unisono_memory::memory_regions::{Address, Regions};
 
@@ -70,6 +77,8 @@ impl LoopbackMessage {
 
 /// The ways to all ranks.
 pub(in crate::world) struct ProcessTransport {
+    // Dropped first: the adapter uses regions.
+    pub(in crate::world) reliable: Reliable,
     pub(in crate::world) own: PeerId,
     clock: Instant,
     /// The last reading of the clock: the endpoint must never see time go backwards.
@@ -102,6 +111,7 @@ impl ProcessTransport {
     ) -> Self {
         let bounce_buffers = BounceBuffers::new(&mut regions);
         Self {
+            reliable: Reliable::default(),
             own,
             clock: Instant::now(),
             now: 0,
@@ -435,9 +445,9 @@ impl Transport for ProcessTransport {
         Ok(Progress::Pending)
     }
 
-    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {
+    fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize, token: Token) -> Fetch {
         if !self.is_shm_peer(from) {
-            return Fetch::Unreachable;
+            return self.read_payload(from, at, into, copied, token);
         }
         let bytes = COPY_CHUNK.min(into.bytes.saturating_sub(copied));
         match self.fetch_from(from, MessageLocation::from_word(at), into, copied) {
@@ -446,6 +456,10 @@ impl Transport for ProcessTransport {
             Some(false) => Fetch::Unreachable,
             None => Fetch::Invalid,
         }
+    }
+
+    fn abort_fetch(&mut self, _: PeerId, token: Token) {
+        self.abort_read(token);
     }
 
     fn copy(&mut self, from: Span, into: RegionRange) {

@@ -1,6 +1,6 @@
 //! One rank: its endpoint and messenger in arrays, and its memory, of which each message has one value.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use unisono_core::counters::Counters;
 use unisono_core::device::{DeviceQueue, HEADER_ROOM, Received, Slot, Ticket};
@@ -82,7 +82,7 @@ pub(super) struct Datagram(Vec<u8>);
 pub(super) enum Observation {
     /// A datagram left.
     Sent(Datagram),
-    /// A send or receive is complete.
+    /// A send or receive is complete, failed or was cancelled.
     Ended {
         /// It is the collective's.
         is_step: bool,
@@ -102,8 +102,30 @@ struct Memory {
     reached: Option<BTreeMap<(u32, usize), u8>>,
     /// Copies that this action may still make.
     copies: u8,
-    /// Bytes of a payload that can be read.
-    reach: usize,
+    fetches: Fetches,
+    /// Reads that have not ended.
+    reads: Vec<Read>,
+    /// Buffers whose receive has ended: they are their user's.
+    released: BTreeSet<u32>,
+    is_written_late: bool,
+}
+
+/// How a rank reads its peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fetches {
+    /// It copies a part in each action, of as many bytes of a payload as this.
+    Copied(usize),
+    /// The transport reads a part at a time, and reports its end later.
+    Started,
+}
+
+/// A part of a payload that is being read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Read {
+    token: Token,
+    into: RegionRange,
+    at: u64,
+    is_last: bool,
 }
 
 /// Bytes of a payload that are copied at a time.
@@ -115,7 +137,14 @@ impl Memory {
     }
 
     fn write(&mut self, region: Region, offset: usize, value: u8) {
+        self.is_written_late |= self.released.contains(&region.index());
         self.values.insert((region.index(), offset), value);
+    }
+}
+
+impl Default for Fetches {
+    fn default() -> Self {
+        Self::Copied(0)
     }
 }
 
@@ -131,8 +160,13 @@ impl EndpointHost for Memory {
         self.values.remove(&(from.region.index(), from.offset));
     }
 
-    fn fetch(&mut self, _: PeerId, at: u64, into: RegionRange, copied: usize) -> Fetch {
-        let Some(reached) = self.reached.as_ref().filter(|_| copied < self.reach) else { return Fetch::Unreachable };
+    fn fetch(&mut self, _: PeerId, at: u64, into: RegionRange, copied: usize, token: Token) -> Fetch {
+        let Fetches::Copied(reach) = self.fetches else {
+            let part = CHUNK.min(into.bytes - copied);
+            self.reads.push(Read { token, into, at, is_last: copied + part == into.bytes });
+            return Fetch::Started(part);
+        };
+        let Some(reached) = self.reached.as_ref().filter(|_| copied < reach) else { return Fetch::Unreachable };
         if self.copies == 0 {
             return Fetch::Copied(0);
         }
@@ -145,6 +179,10 @@ impl EndpointHost for Memory {
         self.write(into.region, into.offset, value);
         Fetch::Complete
     }
+
+    fn abort_fetch(&mut self, token: Token) {
+        self.reads.retain(|read| read.token != token);
+    }
 }
 
 /// The rank.
@@ -156,6 +194,7 @@ pub(super) struct Side {
     tokens: Tokens,
     memory: Memory,
     held: [Option<Datagram>; HOLDABLE],
+    is_peer_gone: bool,
 }
 
 const fn region(index: u32) -> Region {
@@ -196,8 +235,7 @@ fn messenger() -> Messenger<Storage> {
 }
 
 impl Side {
-    /// With `reach`, that many bytes of a payload of the peer can be read.
-    pub(super) fn new(rank: u32, reach: usize) -> Self {
+    pub(super) fn new(rank: u32, fetches: Fetches) -> Self {
         let mut endpoint = small_endpoint(PeerId(rank), incarnation(rank), HOLDABLE);
         endpoint.add_peer((), PeerId(1 - rank), incarnation(1 - rank), MTU);
         Self {
@@ -205,8 +243,9 @@ impl Side {
             endpoint,
             messenger: messenger(),
             tokens: TokenTable::new([Token::NOBODY; OPERATIONS], [Token::NOBODY; PLACEMENTS]),
-            memory: Memory { reach, ..Memory::default() },
+            memory: Memory { fetches, ..Memory::default() },
             held: [const { None }; HOLDABLE],
+            is_peer_gone: false,
         }
     }
 
@@ -274,7 +313,7 @@ impl Side {
 
     /// The rank can read its peer's memory, and makes one copy, until [`leave`](Self::leave) is called.
     pub(super) fn reach(&mut self, peer: &Self) {
-        if self.memory.reach > 0 {
+        if self.memory.fetches != Fetches::default() {
             self.memory.reached = Some(peer.memory.values.clone());
             self.memory.copies = 1;
         }
@@ -287,7 +326,55 @@ impl Side {
 
     /// Whether a payload is being copied.
     pub(super) fn is_copying(&self) -> bool {
-        self.memory.reach > 0 && !self.messenger.is_idle()
+        matches!(self.memory.fetches, Fetches::Copied(1..)) && !self.messenger.is_idle()
+    }
+
+    /// The number of reads that have not ended.
+    pub(super) const fn reads(&self) -> usize {
+        self.memory.reads.len()
+    }
+
+    /// A read ends, after it has written: if it fails, perhaps a part, and anything.
+    pub(super) fn end_read(&mut self, which: usize, is_ok: bool) {
+        let Read { token, into, at, is_last } = self.memory.reads.remove(which);
+        let reached = self.memory.reached.as_ref().and_then(|reached| reached.get(&(at as u32, 0)).copied());
+        let value = reached.filter(|_| is_last && is_ok).unwrap_or(REUSED);
+        self.memory.write(into.region, into.offset, value);
+        self.messenger.handle_fetched(token, is_ok);
+    }
+
+    /// Cancels the collective's message. Its buffer is its user's, unless an event follows.
+    pub(super) fn cancel(&mut self) -> Vec<Observation> {
+        let mut is_cancelled = false;
+        self.with_transport(|messenger, transport| {
+            messenger.cancel_steps(transport, |user| user == STEP, |_| is_cancelled = true);
+        });
+        let mut seen = Vec::new();
+        if is_cancelled {
+            self.release(STEP, &mut seen);
+        }
+        seen.extend(self.progress());
+        seen
+    }
+
+    /// The peer is gone.
+    pub(super) fn disconnect(&mut self) -> Vec<Observation> {
+        self.is_peer_gone = true;
+        self.endpoint.fail((), self.other());
+        self.handle_events();
+        self.progress()
+    }
+
+    /// A message is complete, or nobody waits for it: its buffer is used again.
+    fn release(&mut self, user: u32, seen: &mut Vec<Observation>) {
+        let is_step = user == STEP;
+        let buffer = region(if is_step { STEP } else { MESSAGES + user });
+        if self.rank == 0 {
+            self.memory.write(buffer, 0, REUSED);
+        } else {
+            self.memory.released.insert(buffer.index());
+        }
+        seen.push(Observation::Ended { is_step, number: if is_step { 0 } else { user } });
     }
 
     pub(super) fn progress(&mut self) -> Vec<Observation> {
@@ -348,16 +435,17 @@ impl Side {
                     continue;
                 }
             };
-            let is_step = user == STEP;
-            let buffer = region(if is_step { STEP } else { MESSAGES + user });
-            if !is_ok {
+            let buffer = region(if user == STEP { STEP } else { MESSAGES + user });
+            let is_received = || self.memory.read(Span { region: buffer, offset: 0, bytes: 1 }) == value(user);
+            if !is_ok && !self.is_peer_gone {
                 seen.push(Observation::Broken("a message fails"));
-            } else if self.rank == 0 {
-                self.memory.write(buffer, 0, REUSED);
-            } else if self.memory.read(Span { region: buffer, offset: 0, bytes: 1 }) != value(user) {
+            } else if is_ok && self.rank == 1 && !is_received() {
                 seen.push(Observation::Broken("a receive completes without its payload"));
             }
-            seen.push(Observation::Ended { is_step, number: if is_step { 0 } else { user } });
+            self.release(user, seen);
+        }
+        if self.memory.is_written_late {
+            seen.push(Observation::Broken("a buffer is written after its receive has ended"));
         }
     }
 

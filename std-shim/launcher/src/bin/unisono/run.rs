@@ -71,8 +71,8 @@ pub(crate) struct Options {
     /// auto]
     #[arg(long, value_name = "WHO", help_heading = "Transport")]
     queues: Option<QueuesChoice>,
-    /// Reliable connections of each rank at a time, over which RDMA adapters access windows of other ranks; 0: none
-    /// [default: 64]
+    /// Reliable connections of each rank at a time, over which RDMA adapters access windows of other ranks and read
+    /// payloads; 0: none [default: 64]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(..=i64::from(RC_LIMIT_MAX)), help_heading = "Transport")]
     rc_limit: Option<u16>,
     /// Memory of each rank for unexpected eager messages, such as 64K [default: 1M]

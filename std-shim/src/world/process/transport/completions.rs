@@ -12,6 +12,9 @@ pub(in crate::world) enum Completion {
     Sent { token: Token, failure: Option<SendFailure> },
     /// Granted memory was filled.
     Delivered(Token),
+    /// A fetch has ended.
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "only an adapter fetches by itself"))]
+    Fetched { token: Token, is_ok: bool },
 }
 
 /// The ends of operations, in order.
@@ -27,6 +30,12 @@ impl Completions {
 
     pub(in crate::world) fn pop(&mut self) -> Option<Completion> {
         self.queue.pop_front()
+    }
+
+    /// Removes the end of a fetch, for which nobody waits.
+    #[cfg(feature = "verbs")]
+    pub(in crate::world) fn forget_fetch(&mut self, of: Token) {
+        self.queue.retain(|one| !matches!(one, Completion::Fetched { token, .. } if *token == of));
     }
 
     #[inline(always)]
