@@ -331,10 +331,11 @@ fn messages(bytes: usize, rounds: u32, alone: bool, pause: Duration) -> Outcome<
             for (into, tag) in taken.iter_mut().zip(1..) {
                 receives.push(scope.immediate_receive_into(&mut into[..], before, Tag(tag))?);
             }
+            let mut sends = Vec::new();
             for (data, tag) in given.iter().zip(1..) {
-                let _ = scope.immediate_send(&data[..], next, Tag(tag))?;
+                sends.push(scope.immediate_send(&data[..], next, Tag(tag))?);
             }
-            receives.into_iter().try_for_each(|receive| receive.wait().map(|_| ()))
+            receives.into_iter().chain(sends).try_for_each(|request| request.wait().map(|_| ()))
         })?;
         if taken != wanted {
             return Err(format!("rank {own}, round {round}: wrong bytes").into());
