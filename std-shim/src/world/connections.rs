@@ -199,7 +199,7 @@ impl<E: ConnectionEnd> Connections<E> {
             ConnectionMessage::Offer(theirs, address) => self.handle_offer(now, from, (theirs, &address), make),
             ConnectionMessage::Close(theirs) => self.handle_close(from, theirs),
             ConnectionMessage::Closed(own) => self.handle_closed(now, from, own),
-            ConnectionMessage::Broken(theirs) => self.handle_broken(from, theirs),
+            ConnectionMessage::Broken(theirs) => self.handle_broken(now, from, theirs),
         }
     }
 
@@ -261,7 +261,7 @@ impl<E: ConnectionEnd> Connections<E> {
         self.entries.swap_remove(i);
     }
 
-    fn handle_broken(&mut self, from: PeerId, theirs: u32) {
+    fn handle_broken(&mut self, now: u64, from: PeerId, theirs: u32) {
         let is_it = |one: &Connection<E>| {
             let (Stage::Ready(number) | Stage::Closing(number)) = one.stage else {
                 return false;
@@ -270,6 +270,7 @@ impl<E: ConnectionEnd> Connections<E> {
         };
         if let Some(i) = self.entries.iter().position(is_it) {
             self.end(i);
+            self.resting.push((from, now.saturating_add(REST)));
         }
     }
 

@@ -297,6 +297,10 @@ impl SharedProcess {
         {
             self.polled.wake();
         }
+        // The end of an operation of the adapter wakes nobody.
+        if process.transport.reliable.is_active() && self.sleeps_long.swap(false, Ordering::Relaxed) {
+            self.interrupt.wake();
+        }
     }
 
     /// Sleeps on the polled queue's waiter.
@@ -462,7 +466,10 @@ impl SharedProcess {
             return Duration::ZERO;
         }
         // What these wait for does not arrive on the interrupt queue.
-        let is_silent = self.node.is_some() || process.uses_groups() || process.collectives.has_unattended();
+        let is_silent = self.node.is_some()
+            || process.uses_groups()
+            || process.collectives.has_unattended()
+            || process.transport.reliable.is_active();
         let longest = if is_silent { THREAD_INTERVAL } else { longest };
         let sleep = process.next_timeout().map_or(longest, Duration::from_nanos).min(longest);
         self.sleeps_long.store(sleep > THREAD_INTERVAL, Ordering::Relaxed);

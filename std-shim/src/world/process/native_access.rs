@@ -28,6 +28,7 @@ use super::transport::read_queue::ReadUser;
 use super::transport::reliable::{EndedOperation, OperationUser, Reliable};
 use super::transport::{Completion, ProcessTransport};
 use crate::environment::TransportSettings;
+use crate::world::datagram_transport::DatagramTransport;
 use crate::world::window::memory::WindowMemory;
 
 /// An operation of the adapter, until it has ended.
@@ -138,7 +139,8 @@ impl Process {
     pub(super) fn set_reliable(&mut self, settings: &TransportSettings) {
         let reliable = Reliable::new(&self.datagrams.device, settings);
         self.remote_access.native = NativeAccess::new(&reliable);
-        if reliable.domain().is_some() {
+        // Of several rails, the endpoint divides a payload among those that live.
+        if reliable.domain().is_some() && matches!(self.datagrams.device, DatagramTransport::Verbs(_)) {
             self.transport.regions.get_mut().let_peers_read();
         }
         self.transport.reliable = reliable;

@@ -446,8 +446,11 @@ impl Transport for ProcessTransport {
     }
 
     fn fetch(&mut self, from: PeerId, at: u64, into: RegionRange, copied: usize, token: Token) -> Fetch {
-        if !self.is_shm_peer(from) {
+        if self.is_remote(from) {
             return self.read_payload(from, at, into, copied, token);
+        }
+        if !self.is_shm_peer(from) {
+            return Fetch::Unreachable;
         }
         let bytes = COPY_CHUNK.min(into.bytes.saturating_sub(copied));
         match self.fetch_from(from, MessageLocation::from_word(at), into, copied) {

@@ -1,7 +1,8 @@
 //! The payloads that the adapter reads, in their order, and the parts of them that are outstanding.
 //!
 //! An adapter needs no more outstanding bytes than its link holds; more of them overrun the queues of a receiver that many
-//! send to, and of an adapter in software.
+//! send to, and of an adapter in software. Payloads take turns, part by part, and a peer that does not answer leaves room
+//! for the others.
 
 use alloc::collections::VecDeque;
 
@@ -13,8 +14,9 @@ use unisono_verbs::rc::{RcOperation, RcRequest};
 
 /// Most bytes of a part.
 const PART: u32 = 128 << 10;
-/// Most bytes of all outstanding parts.
+/// Most bytes of all outstanding parts, and of those of one peer while payloads of others wait.
 const OUTSTANDING: u32 = 4 * PART;
+const OF_ONE_PEER: u32 = 2 * PART;
 
 /// A receive, and the region that it reads into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +46,14 @@ struct Entry {
     has_failed: bool,
 }
 
-/// The payloads that are being read.
+impl Entry {
+    /// Whether a part is still to be posted.
+    const fn is_open(&self) -> bool {
+        !self.has_failed && self.posted < self.read.local.bytes
+    }
+}
+
+/// The payloads that are being read, the next one to have a part posted first.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     entries: VecDeque<Entry>,
@@ -60,11 +69,16 @@ impl ReadQueue {
         self.entries.push_back(Entry { read, posted: 0, outstanding: 0, has_failed: false });
     }
 
-    /// The next part to post, if there is room for one.
-    pub(super) fn next(&self) -> Option<(PeerId, ReadUser, RcRequest)> {
-        let is_open = |entry: &&Entry| !entry.has_failed && entry.posted < entry.read.local.bytes;
-        let Entry { read: PayloadRead { peer, user, local, remote }, posted, .. } =
-            self.entries.iter().find(is_open)?;
+    /// The next part to post, if there is room for one, of a peer that is not `full`.
+    pub(super) fn next(&self, full: &[PeerId]) -> Option<(PeerId, ReadUser, RcRequest)> {
+        let open = || self.entries.iter().filter(|entry| entry.is_open() && !full.contains(&entry.read.peer));
+        let is_alone = |peer: PeerId| open().all(|entry| entry.read.peer == peer);
+        let of = |peer: PeerId| {
+            let own = self.entries.iter().filter(|entry| entry.read.peer == peer);
+            own.map(|entry| entry.outstanding).sum::<u32>()
+        };
+        let has_room = |entry: &&Entry| is_alone(entry.read.peer) || of(entry.read.peer) < OF_ONE_PEER;
+        let Entry { read: PayloadRead { peer, user, local, remote }, posted, .. } = open().find(has_room)?;
         let address = |of: u64| of.wrapping_add(u64::from(*posted));
         let bytes = PART.min(local.bytes - posted);
         if self.outstanding + bytes > OUTSTANDING {
@@ -75,12 +89,14 @@ impl ReadQueue {
         Some((*peer, *user, RcRequest { operation: RcOperation::Read, local, remote }))
     }
 
-    /// The next part of a read was posted.
+    /// The next part of a read was posted: others go first now.
     pub(super) fn begin(&mut self, user: ReadUser, bytes: u32) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.read.user == user) {
+        let place = self.entries.iter().position(|entry| entry.read.user == user);
+        if let Some(mut entry) = place.and_then(|place| self.entries.remove(place)) {
             entry.posted += bytes;
             entry.outstanding += bytes;
             self.outstanding += bytes;
+            self.entries.push_back(entry);
         }
     }
 
@@ -134,7 +150,7 @@ mod tests {
     /// Posts what there is room for. Returns the parts: token, offset, length.
     fn post(queue: &mut ReadQueue) -> Vec<(u32, u64, u32)> {
         let mut posted = Vec::new();
-        while let Some((_, user, RcRequest { local, remote, .. })) = queue.next() {
+        while let Some((_, user, RcRequest { local, remote, .. })) = queue.next(&[]) {
             assert_eq!(remote.address - 5000, local.address - 1000);
             queue.begin(user, local.bytes);
             posted.push((user.token.0, local.address - 1000, local.bytes));
@@ -143,19 +159,35 @@ mod tests {
     }
 
     #[test]
-    fn payloads_are_read_in_parts_and_in_order() {
+    fn payloads_take_turns_part_by_part() {
         let mut queue = ReadQueue::default();
         let (first, second) = (read(1, 7, 2 * PART + 1), read(2, 8, 3 * PART));
         queue.push(first);
         queue.push(second);
         let part = u64::from(PART);
-        assert_eq!(post(&mut queue), [(7, 0, PART), (7, part, PART), (7, 2 * part, 1), (8, 0, PART)]);
+        assert_eq!(post(&mut queue), [(7, 0, PART), (8, 0, PART), (7, part, PART), (8, part, PART)]);
         assert_eq!(queue.end(first.user, PART, true), None);
-        assert_eq!(post(&mut queue), [(8, part, PART)], "there is room for one more");
+        assert_eq!(post(&mut queue), [(7, 2 * part, 1)], "there is room for one more");
         assert_eq!([PART, 1].map(|bytes| queue.end(first.user, bytes, true)), [None, Some(true)]);
         assert_eq!(post(&mut queue), [(8, 2 * part, PART)]);
         assert_eq!([PART; 3].map(|bytes| queue.end(second.user, bytes, true)), [None, None, Some(true)]);
         assert!(queue.is_empty() && queue.outstanding == 0);
+    }
+
+    #[test]
+    fn peer_that_does_not_answer_leaves_room_for_others() {
+        let mut queue = ReadQueue::default();
+        let (silent, other) = (read(1, 7, 9 * PART), read(2, 8, 9 * PART));
+        queue.push(silent);
+        queue.push(other);
+        assert_eq!(post(&mut queue).len(), 4);
+        for _ in 0..3 {
+            assert_eq!(queue.end(other.user, PART, true), None);
+            assert!(matches!(post(&mut queue)[..], [(8, _, PART)]), "the silent peer has two parts");
+        }
+        assert_eq!(queue.end(other.user, PART, true), None);
+        assert!(queue.next(&[PeerId(1), PeerId(2)]).is_none(), "both have no room");
+        assert!(queue.next(&[PeerId(1)]).is_some_and(|(peer, ..)| peer == PeerId(2)));
     }
 
     #[test]
@@ -164,14 +196,14 @@ mod tests {
         let (first, second) = (read(1, 7, 9 * PART), read(1, 8, PART));
         queue.push(first);
         queue.push(second);
-        assert_eq!(post(&mut queue).len(), 4);
+        assert_eq!(post(&mut queue).iter().map(|(token, ..)| *token).collect::<Vec<_>>(), [7, 8, 7, 7]);
         assert_eq!(queue.end(first.user, PART, false), None);
         queue.fail(PeerId(2));
-        assert_eq!(post(&mut queue), [(8, 0, PART)], "of another payload");
+        assert!(post(&mut queue).is_empty(), "no part of a read that has failed");
         queue.fail(PeerId(1));
         assert_eq!(queue.take_failed(), None, "parts are outstanding");
         assert_eq!(queue.end(second.user, PART, true), Some(false));
-        assert_eq!([PART; 3].map(|bytes| queue.end(first.user, bytes, true)), [None, None, Some(false)]);
+        assert_eq!([PART; 2].map(|bytes| queue.end(first.user, bytes, true)), [None, Some(false)]);
         queue.push(first);
         queue.fail(PeerId(1));
         assert_eq!((queue.take_failed(), queue.take_failed()), (Some(first.user), None));
@@ -182,8 +214,8 @@ mod tests {
         let mut queue = ReadQueue::default();
         let (first, second) = (read(1, 7, 4 * PART), read(1, 8, PART));
         queue.push(first);
-        queue.push(second);
         assert_eq!(post(&mut queue).len(), 4);
+        queue.push(second);
         queue.remove(|user| user == first.user);
         assert!(post(&mut queue).is_empty());
         queue.end_aborted(PART);

@@ -100,6 +100,8 @@ pub(in crate::world) struct Reliable {
     ended: VecDeque<EndedOperation>,
     /// Reads of payloads that were executed, and that failed.
     reads: [u64; 2],
+    /// The adapter did not end an aborted operation in time, and has ended none since.
+    is_stuck: bool,
 }
 
 impl Default for Reliable {
@@ -116,6 +118,7 @@ impl Default for Reliable {
             queue: ReadQueue::default(),
             ended: VecDeque::new(),
             reads: [0; 2],
+            is_stuck: false,
         }
     }
 }
@@ -223,7 +226,8 @@ impl Reliable {
 
     /// Posts the parts of reads for which there is room.
     fn post_reads(&mut self) {
-        while let Some((peer, user, request)) = self.queue.next() {
+        let mut full = Vec::new();
+        while let Some((peer, user, request)) = self.queue.next(&full) {
             if self.connections.connected(peer).is_none() {
                 self.queue.fail(peer);
                 self.end_failed_reads();
@@ -236,7 +240,7 @@ impl Reliable {
                 self.queue.begin(user, bytes);
             } else if self.operations.values().any(|operation| operation.peer == peer) {
                 // There is room when one of them ends.
-                return;
+                full.push(peer);
             } else {
                 self.queue.fail(peer);
                 self.end_failed_reads();
@@ -287,6 +291,7 @@ impl Reliable {
         let mut has_any = false;
         while let Some(completion) = self.completions.as_mut().and_then(RcCompletions::poll) {
             has_any = true;
+            self.is_stuck = false;
             let RcCompletion::Operation { qpn, tag, result } = completion else { continue };
             // Of a queue pair that was dropped, otherwise.
             let Some(Operation { peer, purpose }) = self.operations.remove(&tag) else { continue };
@@ -347,8 +352,9 @@ impl Reliable {
         let started = Instant::now();
         while self.operations.values().any(|operation| matches!(operation.purpose, Purpose::Nothing(_))) {
             if !self.poll(now) {
-                if started.elapsed() >= ABORT_TIMEOUT {
+                if self.is_stuck || started.elapsed() >= ABORT_TIMEOUT {
                     tracing::warn!("the adapter does not end an operation: dropping its queue pair");
+                    self.is_stuck = true;
                     return peers.into_iter().for_each(|peer| self.drop_end(peer));
                 }
                 std::thread::yield_now();
