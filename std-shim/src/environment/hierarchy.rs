@@ -9,6 +9,7 @@ use core::str::FromStr;
 use std::collections::HashMap;
 
 use unisono_bootstrap::PeerRecord;
+use unisono_core::collective::CollectiveSpec;
 use unisono_core::ids::Rank;
 use unisono_core::schedule::{GroupLevels, Hierarchy};
 
@@ -432,6 +433,12 @@ impl Subgroups {
     /// ```
     pub const fn innermost(&self) -> GroupMeans {
         self.innermost
+    }
+
+    /// Whether the ranks of innermost groups use slots for a collective by these means, if they have any: equal on all
+    /// ranks.
+    pub(super) fn uses_slots(&self, plan: &CollectiveSpec, means: GroupMeans) -> bool {
+        self.innermost != GroupMeans::Messages && means.uses_slots(plan)
     }
 
     /// The levels at which the members of each subgroup may exchange their parts in shared memory: those of which no subgroup

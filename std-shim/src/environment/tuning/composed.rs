@@ -147,8 +147,7 @@ impl Tuning {
         let group_levels = composition.group_levels(plan, group_levels);
         let mut options = self.hierarchy_options(plan, carrier, over, composition.means);
         // In several segments all leaders would use messages within their group.
-        let has_slots = over.innermost() != GroupMeans::Messages && composition.means.uses_slots(plan);
-        if has_slots && decision.choice.segments > 1 && self.leaders.given().is_none() {
+        if over.uses_slots(plan, composition.means) && decision.choice.segments > 1 && self.leaders.given().is_none() {
             options.leaders = Leaders::One;
         }
         Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)

@@ -87,8 +87,7 @@ impl Tuning {
         over: &Subgroups,
         means: GroupMeans,
     ) -> (GroupModel, LinkModel) {
-        let has_slots = over.innermost() != GroupMeans::Messages && means.uses_slots(plan);
-        (self.group_cost(has_slots), self.cost(carrier.into()))
+        (self.group_cost(over.uses_slots(plan, means)), self.cost(carrier.into()))
     }
 
     /// The variables, without prefix, of choices other than the model's.
