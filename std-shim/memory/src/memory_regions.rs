@@ -16,8 +16,6 @@ pub use unisono_core::span::RegionRange;
 use unisono_datatype::Datatype;
 
 use crate::user_buffer::{self, UserBuffer};
-#[cfg(feature = "verbs")]
-use adapter::GIBIBYTE;
 use adapter::{Adapter, AdapterKey, AdapterRegistration};
 
 /// Bytes that are copied at a time between two scattered addresses.
@@ -78,7 +76,7 @@ unsafe impl unisono_verbs::ud::Lent for Address {
     }
 
     fn device_address(self) -> u64 {
-        let origin = self.key.map_or(0, |(_, origin)| u64::from(origin) * GIBIBYTE);
+        let origin = self.key.map_or(0, |(_, origin)| u64::from(origin) * unisono_verbs::ud::Domain::ORIGIN);
         (self.start.expose_provenance().get() as u64).wrapping_sub(origin)
     }
 

@@ -24,9 +24,6 @@ use crate::rc::{CompletionObject, EndObject, ReceiveObject};
 const GIDS_MAX: usize = 256;
 /// `ibv_port_attr::link_layer` of Ethernet.
 const ETHERNET: u8 = 2;
-/// The adapter's addresses of memory that peers read count from a multiple of this.
-const ORIGIN: u64 = 1 << 30;
-
 /// Why an adapter cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -238,6 +235,9 @@ fn name_of(device: *mut sys::ibv_device) -> String {
 }
 
 impl Domain {
+    /// The adapter's addresses of memory that peers [read](Self::register_to_be_read) count from a multiple of this.
+    pub const ORIGIN: u64 = 1 << 30;
+
     /// Opens the adapter of this name, or the first that has an active port with a GID.
     ///
     /// # Errors
@@ -351,7 +351,7 @@ impl Domain {
         use sys::ibv_access_flags as access;
         let (first, bits) = (start.expose_provenance().get() as u64, u32::BITS);
         // The adapter may use pages as large as that.
-        let origin = first & !(ORIGIN - 1);
+        let origin = first & !(Self::ORIGIN - 1);
         if (first - origin).saturating_add(bytes as u64) > 1 << bits {
             return Err(io::ErrorKind::FileTooLarge.into());
         }

@@ -28,12 +28,9 @@ mod present {
         is_read: bool,
     }
 
-    /// The adapter's local key (lkey) of a region, and its origin in [`GIBIBYTE`]s: what the address of a byte exceeds the
-    /// adapter's address of it by.
+    /// The adapter's local key (lkey) of a region, and its origin in multiples of [`Domain::ORIGIN`]: what the address of a
+    /// byte exceeds the adapter's address of it by.
     pub(in super::super) type AdapterKey = Option<(u32, u32)>;
-
-    /// See [`AdapterKey`].
-    pub(in super::super) const GIBIBYTE: u64 = 1 << 30;
 
     impl Adapter {
         pub(in super::super) const NONE: Self = Self { domain: None, is_read: false };
@@ -70,7 +67,7 @@ mod present {
         pub(in super::super) const NONE: Self = Self { registration: None, is_read: false };
 
         pub(in super::super) fn key(&self) -> AdapterKey {
-            self.registration.as_ref().map(|known| (known.key(), (known.origin() / GIBIBYTE) as u32))
+            self.registration.as_ref().map(|known| (known.key(), (known.origin() / Domain::ORIGIN) as u32))
         }
 
         /// The remote key (rkey), if peers may read the region.
@@ -114,6 +111,4 @@ mod present {
     }
 }
 
-#[cfg(feature = "verbs")]
-pub(super) use present::GIBIBYTE;
 pub(super) use present::{Adapter, AdapterKey, AdapterRegistration};
