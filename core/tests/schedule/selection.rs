@@ -307,6 +307,39 @@ fn all_ranks_lead_in_slots_where_they_divide_the_work() {
     assert_eq!(scan(&in_slots), scan(&near.into()));
 }
 
+/// A long vector goes through groups in segments where that lets their phases overlap. Of a reduce the ranks that do not
+/// lead are done with their group: it stays whole.
+#[test]
+fn vectors_are_cut_into_segments_that_overlap_between_groups() {
+    let lower = LowerTrees { ports: 1, radix: 2 };
+    let far = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
+    let near = GroupModel::from(LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 2000, ..far });
+    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(8, 1)];
+    let groups = Hierarchy::new(&[&[0, 0, 0, 0, 1, 1, 1, 1]], table).expect("groups");
+    let segments = |kind, bytes, least| {
+        let plan = call(kind, 8, bytes);
+        let choice = Choice { segments: least, ..choose(&groups.leaders(&plan), false, &far) };
+        groups.segments(&plan, lower, (&near, &far), &choice)
+    };
+    let long = |kind| segments(kind, 1 << 20, 1);
+    assert!(long(CollectiveKind::Broadcast) >= 8 && long(CollectiveKind::Allreduce) > 1);
+    assert_eq!([CollectiveKind::Reduce, CollectiveKind::Allgather].map(long), [1; 2]);
+    assert_eq!(segments(CollectiveKind::Broadcast, 8, 1), 1, "its latency counts, not its bytes");
+    assert!(segments(CollectiveKind::Broadcast, 1 << 20, 64) >= 64, "no fewer than the choice has");
+}
+
+/// The ranks of a host that lead nothing are done with a reduce early: composing pays although the root is done no sooner.
+#[test]
+fn composing_a_reduce_pays_for_those_that_do_not_lead() {
+    let lower = LowerTrees { ports: 1, radix: 2 };
+    let far = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
+    let near = GroupModel::from(LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 500, ..far });
+    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(8, 1)];
+    let groups = Hierarchy::new(&[&[0, 0, 1, 1, 2, 2, 3, 3]], table).expect("groups");
+    let pays = |kind| groups.pays(&call(kind, 8, 1 << 20), lower, (&near, &far), Some(Leaders::One));
+    assert_eq!([CollectiveKind::Reduce, CollectiveKind::Allreduce].map(pays), [true, false]);
+}
+
 /// Whether a composed schedule pays depends on the leaders that it will have.
 #[test]
 fn a_choice_of_leaders_counts_in_whether_composing_pays() {

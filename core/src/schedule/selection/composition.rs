@@ -1,6 +1,6 @@
 //! Whether a schedule composed over the ranks of hosts is faster than a flat one, by closed forms.
 
-use super::{Choice, GroupModel, LinkModel, SlotModel, choose, ps};
+use super::{Choice, GroupModel, LinkModel, SEGMENTS, SlotModel, choose, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::ids::Rank;
 use crate::schedule::hierarchy::Hierarchy;
@@ -11,6 +11,15 @@ use crate::schedule::{Algorithm, HierarchyOptions, Leaders, LowerTrees};
 /// which its closed form takes for rounds between them: ranks simulated by the model's rules decide instead. Not those of
 /// an alltoall, whose leaders move the square of a group's ranks.
 const SHORT: usize = 1024;
+
+/// The times of a schedule with one leader of each group, in picoseconds.
+#[derive(Clone, Copy)]
+struct Times {
+    /// Until all ranks are done.
+    all: u64,
+    /// Until a rank is done, on average: of a reduce in one segment, those that do not lead are done with their group.
+    mean: u64,
+}
 
 /// The time of phases that take `sum` in all and `longest` the longest of them: segments and blocks of a phase, in `parts`
 /// parts, overlap with those of the others.
@@ -72,8 +81,8 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     /// How the schedule over these groups is composed, by the model of [`pays`](Self::pays), whether it pays or not.
     ///
     /// An allgather, or a broadcast that ends with one, goes down the levels in parts if the bytes of the smallest part
-    /// take at least the latency of a message within a group. All ranks of a group lead if that is faster; where groups
-    /// have slots, if it is faster by more than the forms are wrong by, since all leaders send more messages.
+    /// take at least the latency of a message within a group. All ranks of a group lead if that is faster by more than the
+    /// forms are wrong by, since all leaders send more messages.
     pub fn options(
         &self,
         plan: &CollectiveSpec,
@@ -96,15 +105,14 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         (intra, inter): (&GroupModel, &LinkModel),
         leaders: Option<Leaders>,
     ) -> Option<(Leaders, u64)> {
-        let one = self.time_ps(plan, lower, intra, inter)?;
+        let one = self.times(plan, lower, intra, inter)?;
         let all = self.time_of_all_leaders_ps(plan, lower, intra, inter);
         let is_selected = |all: &u64| match leaders {
             Some(leaders) => leaders == Leaders::All,
-            None if intra.slots.is_some() => *all < one.saturating_sub(one >> 3),
-            None => *all < one,
+            None => *all < one.all.saturating_sub(one.all >> 3),
         };
         // One leads where not all can.
-        Some(all.filter(is_selected).map_or((Leaders::One, one), |all| (Leaders::All, all)))
+        Some(all.filter(is_selected).map_or((Leaders::One, one.mean), |all| (Leaders::All, all)))
     }
 
     /// Bytes of the smallest part in which a vector may go down the levels.
@@ -129,6 +137,18 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         plan.bytes.saturating_mul(blocks as usize)
     }
 
+    /// The segments of a vector by which the schedule with one leader of each group, and this choice for the leaders, is
+    /// fastest by the model: segments of one phase overlap with those of the others. At least as many as the choice has.
+    pub fn segments(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        (intra, inter): (&GroupModel, &LinkModel),
+        choice: &Choice,
+    ) -> u32 {
+        self.in_segments(plan, lower, (intra, inter), choice).map_or(choice.segments, |(segments, _)| segments)
+    }
+
     /// The time of the composed schedule with the choice for its leaders, in picoseconds. `None`: there is no such schedule.
     pub(super) fn time_ps(
         &self,
@@ -137,17 +157,67 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
         intra: &GroupModel,
         inter: &LinkModel,
     ) -> Option<u64> {
+        self.times(plan, lower, intra, inter).map(|times| times.all)
+    }
+
+    fn times(&self, plan: &CollectiveSpec, lower: LowerTrees, intra: &GroupModel, inter: &LinkModel) -> Option<Times> {
+        let top = choose(&self.leaders(plan), self.leaders_vary(plan.collective), inter);
+        self.in_segments(plan, lower, (intra, inter), &top).map(|(_, times)| times)
+    }
+
+    /// The best number of segments, and the times with it. `None`: there is no such schedule.
+    fn in_segments(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        costs: (&GroupModel, &LinkModel),
+        choice: &Choice,
+    ) -> Option<(u32, Times)> {
+        use CollectiveKind::{Allreduce, Broadcast, Reduce};
+        let mut best = (choice.segments, self.times_of_choice(plan, lower, costs, choice)?);
+        let most = match plan.collective {
+            Broadcast | Reduce | Allreduce => plan.bytes.checked_div(plan.grain.max(1)).unwrap_or(1),
+            _ => 1,
+        };
+        let most = SEGMENTS.min(u32::try_from(most).unwrap_or(SEGMENTS));
+        while let Some(segments) = best.0.checked_mul(2).filter(|segments| *segments <= most) {
+            match self.times_of_choice(plan, lower, costs, &Choice { segments, ..*choice }) {
+                Some(times) if times.mean < best.1.mean => best = (segments, times),
+                _ => break,
+            }
+        }
+        Some(best)
+    }
+
+    /// The times with this choice for the leaders.
+    fn times_of_choice(
+        &self,
+        plan: &CollectiveSpec,
+        lower: LowerTrees,
+        (intra, inter): (&GroupModel, &LinkModel),
+        top: &Choice,
+    ) -> Option<Times> {
         let leaders = self.leaders(plan);
-        let top = choose(&leaders, self.leaders_vary(plan.collective), inter);
         // The ranks with which a leader shares its processor wait.
         let between = top.time_ps(&leaders, false, &LinkModel { sharing: 1, ..*inter }).ok()?;
         let has_steps = top.spec(plan, false).can_have_group_steps();
         let intra = GroupModel { slots: intra.slots.filter(|_| has_steps), ..*intra };
-        let (within, longest) = self.within_ps(plan, lower, &intra)?;
+        let segment = CollectiveSpec { bytes: plan.bytes.div_ceil(top.segments.max(1) as usize), ..*plan };
+        let all_segments = |time: u64| time.saturating_mul(u64::from(top.segments));
+        let (within, longest) = self.within_ps(&segment, lower, &intra)?;
+        let (within, longest) = (all_segments(within), all_segments(longest));
         let phases = self.phases(plan);
         let is_in_parts = phases.iter().flatten().count() > 1 && leaders.bytes > plan.bytes;
         let parts = top.segments.max(if is_in_parts { 2 } else { 1 });
-        Some(overlapped(within.saturating_add(between), longest.max(between), parts))
+        let all = overlapped(within.saturating_add(between), longest.max(between), parts);
+        let mean = match plan.collective {
+            CollectiveKind::Reduce if top.segments == 1 => {
+                let leading = between.saturating_mul(u64::from(self.members(self.top())));
+                within.saturating_add(leading.checked_div(u64::from(self.ranks())).unwrap_or(between))
+            }
+            _ => all,
+        };
+        Some(Times { all, mean })
     }
 
     /// The time of the schedule with all ranks as leaders, in picoseconds. `None`: there is no such schedule.

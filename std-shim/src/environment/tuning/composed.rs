@@ -138,7 +138,7 @@ impl Tuning {
 
     fn compose_over(
         &self,
-        (decision, composition): (Decision, Composition),
+        (mut decision, composition): (Decision, Composition),
         (plan, varying): (&CollectiveSpec, bool),
         carrier: Carrier,
         (over, segments): (&Subgroups, u32),
@@ -149,6 +149,10 @@ impl Tuning {
         // In several segments all leaders would use messages within their group.
         if over.uses_slots(plan, composition.means) && decision.choice.segments > 1 && self.leaders.given().is_none() {
             options.leaders = Leaders::One;
+        }
+        if matches!(decision.selected_by, SelectedBy::Model | SelectedBy::Only) && options.leaders == Leaders::One {
+            let choice = &mut decision.choice;
+            choice.segments = self.hierarchy_segments(plan, carrier, over, composition.means, choice);
         }
         Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
     }

@@ -1,7 +1,7 @@
 //! How collectives are composed over subgroups: the leaders of each group, and the parts in which blocks go down to the others.
 
 use unisono_core::collective::CollectiveSpec;
-use unisono_core::schedule::{GroupModel, HierarchyOptions, LinkModel};
+use unisono_core::schedule::{Choice, GroupModel, HierarchyOptions, LinkModel};
 
 use super::{Carrier, LOWER_TREES, LeaderChoice, PartsChoice, Tuning};
 use crate::environment::{GroupMeans, Subgroups};
@@ -69,6 +69,19 @@ impl Tuning {
             PartsChoice::Off => false,
         };
         HierarchyOptions { in_parts, leaders, ..options }
+    }
+
+    /// The segments by which the schedule over hosts with this choice for one leader of each is fastest by the model.
+    pub(super) fn hierarchy_segments(
+        &self,
+        plan: &CollectiveSpec,
+        carrier: Carrier,
+        over: &Subgroups,
+        means: GroupMeans,
+        choice: &Choice,
+    ) -> u32 {
+        let (intra, inter) = self.group_costs(plan, carrier, over, means);
+        over.hierarchy().segments(plan, LOWER_TREES, (&intra, &inter), choice)
     }
 
     /// Whether a collective over hosts is faster than a flat one by the model, with the user's choice of leaders. Equal on all
