@@ -3,7 +3,6 @@
 pub mod congestion;
 mod contradictions;
 mod credit_edge;
-mod drain_time;
 pub mod loss;
 mod probe_timer;
 pub mod rails;

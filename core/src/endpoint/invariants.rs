@@ -40,6 +40,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             let is_timed = sender.window.deadline().is_none() || sender.timer.is_set();
             holds(is_timed || sender.flags.contains(SenderFlags::ORPHANED), "a deadline has a timer")?;
         }
+        holds(self.senders.loads_agree(), "a rail's load is the sum of what it counts of each peer")?;
         for sender in self.senders.free().iter(senders, |sender| sender.link) {
             let free = senders.get(sender as usize).is_some_and(|sender| sender.peer == NONE && !sender.timer.is_set());
             holds(free, "a free window has neither peer nor timer")?;

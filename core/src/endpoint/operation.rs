@@ -3,7 +3,7 @@
 use crate::ids::{PeerId, PlacementId};
 use crate::list::NONE;
 use crate::span::{Region, Span};
-use crate::window::rails::{ALL_RAILS, RailMask};
+use crate::window::rails::{ALL_RAILS, RailChoice, RailMask};
 use crate::wire::MESSAGE_HEADER_ROOM;
 
 /// Why an operation did not complete.
@@ -80,4 +80,9 @@ impl Operation {
         sent: 0,
         released: 0,
     };
+
+    /// What its next segment asks of the rails.
+    pub(crate) const fn rail_choice(&self) -> RailChoice {
+        RailChoice { among: self.rails, is_bulk: self.sent > 0 }
+    }
 }

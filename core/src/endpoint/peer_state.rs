@@ -161,7 +161,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.operations.complete(first);
             }
         }
-        if let Some((record, states)) = self.senders.with_rails(sender) {
+        if let Some((record, rails)) = self.senders.with_rails(sender) {
             for piece in record.window.undelivered() {
                 if let Some(operation) = self.operations.get_mut(piece.operation)
                     && !mutant!("end_forgiven")
@@ -169,7 +169,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                     operation.error = operation.error.or(Some(error));
                 }
             }
-            record.window.abort(&mut Rails::new(&mut record.path, states));
+            record.window.abort(&mut Rails::new(&mut record.path, rails));
             record.flags.insert(SenderFlags::ORPHANED);
             self.release(now, sender);
         }

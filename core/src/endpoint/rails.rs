@@ -32,9 +32,9 @@ impl Links {
         self.doubtful() | self.partial
     }
 
-    /// Notes the rails to a peer that died; `answered` may have been among them.
-    pub(super) fn note(&mut self, died: RailMask, answered: Option<Rail>) {
-        let cleared = answered.map_or(0, bit);
+    /// Notes the rails to a peer that died, and one that every peer with a send window answers over.
+    fn note(&mut self, died: RailMask, cleared: Option<Rail>) {
+        let cleared = cleared.map_or(0, bit);
         self.suspects = self.suspects & !cleared | died;
     }
 
@@ -77,6 +77,14 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     pub fn rail_states(&self, peer: PeerId) -> &[RailState<S::Time>] {
         let sender = self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender);
         self.senders.rails_of(u32::from(sender))
+    }
+
+    /// Notes the rails to a peer that died, after a timeout or an answer over a rail.
+    pub(super) fn note_rails(&mut self, died: RailMask, answered: Option<Rail>) {
+        // One that another peer does not answer over stays suspect.
+        let is_suspect = |rail: &Rail| self.links.suspects & bit(*rail) != 0;
+        let cleared = answered.filter(is_suspect).filter(|rail| !self.senders.has_died(*rail));
+        self.links.note(died, cleared);
     }
 
     /// The rail for an acknowledgement or a control message: that of the peer's latest data if it lives, else another.
@@ -135,8 +143,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Updates the rails to a peer that has a send window.
     fn update_rail(&mut self, now: Now<S, W, BITS>, peer: PeerId, update: impl Fn(&mut Rails<'_, S::Time>)) {
         let sender = u32::from(self.peers.as_ref().get(peer.0 as usize).map_or(NO_WINDOW, Peer::sender));
-        if let Some((record, states)) = self.senders.with_rails(sender) {
-            update(&mut Rails::new(&mut record.path, states));
+        if let Some((record, rails)) = self.senders.with_rails(sender) {
+            update(&mut Rails::new(&mut record.path, rails));
             self.update_sender(now, sender);
         }
     }
@@ -144,11 +152,11 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// Updates the rails to every peer that has a send window.
     fn update_rails(&mut self, now: Now<S, W, BITS>, update: impl Fn(&mut Rails<'_, S::Time>)) {
         for sender in 0..self.senders.len() {
-            let Some((record, states)) = self.senders.with_rails(sender) else { break };
+            let Some((record, rails)) = self.senders.with_rails(sender) else { break };
             if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
                 continue;
             }
-            update(&mut Rails::new(&mut record.path, states));
+            update(&mut Rails::new(&mut record.path, rails));
             self.update_sender(now, sender);
         }
     }

@@ -164,7 +164,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let Some(sender) = self.peers.as_ref().get(header.rank as usize).map(|peer| u32::from(peer.sender())) else {
             return;
         };
-        let Some((record, states)) = self.senders.with_rails(sender) else { return };
+        let Some((record, rails)) = self.senders.with_rails(sender) else { return };
         let Some(SegmentRef { operation, part: 0 }) = record.window.unacknowledged_at(header.psn()) else { return };
         let Some(refused) = self.operations.get_mut(operation) else { return };
         if !matches!(refused.kind, OperationKind::Place { .. }) || refused.error.is_some() {
@@ -173,7 +173,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         refused.error = Some(OperationError::Refused);
         let unsent = refused.sent < refused.parts;
         refused.parts = refused.sent;
-        record.window.request_resend(header.psn(), &mut Rails::new(&mut record.path, states));
+        record.window.request_resend(header.psn(), &mut Rails::new(&mut record.path, rails));
         if unsent {
             self.dequeue(header.rank);
         }

@@ -10,7 +10,7 @@ use crate::ids::{OperationId, PeerId, PlacementId, Port, Rail, RemoteKey};
 use crate::list::NONE;
 use crate::span::Span;
 use crate::time::Time;
-use crate::window::rails::{ALL_RAILS, RailMask, bit};
+use crate::window::rails::{RailChoice, bit};
 use crate::wire::{HEADER, MESSAGE_HEADER_ROOM, Opening, SEGMENT_HEADER};
 
 /// Why nothing was granted.
@@ -221,10 +221,10 @@ pub(super) fn first_of<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operation
     operations.get(peer.queue as usize).map(|last| last.link)
 }
 
-/// The rails that the first operation of the peer's queue prefers.
-pub(super) fn rails_of_first<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> RailMask {
+/// What the next segment of the peer's queue asks of the rails.
+pub(super) fn next_rail_choice<T: Time, const BITS: u32>(peer: &Peer<T, BITS>, operations: &[Operation]) -> RailChoice {
     let first = first_of(peer, operations).and_then(|first| operations.get(first as usize));
-    first.map_or(ALL_RAILS, |operation| operation.rails)
+    first.map_or(RailChoice::ANY, Operation::rail_choice)
 }
 
 /// Removes the first operation from the peer's queue.

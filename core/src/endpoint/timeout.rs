@@ -1,12 +1,13 @@
 //! Timers: probes, silence, and windows without work.
 
 use super::{Endpoint, Now, Sender, SenderFlags};
+use crate::endpoint::operation::Operation;
 use crate::endpoint::peer::{Peer, PeerFlags};
 use crate::endpoint::storage::Storage;
 use crate::ids::PeerId;
 use crate::list::NONE;
 use crate::time::Time;
-use crate::window::rails::{ALL_RAILS, Rails};
+use crate::window::rails::{RailChoice, Rails};
 
 impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> {
     /// The latest time at which [`handle_timeout`](Self::handle_timeout) has to be called. Until then the caller may
@@ -52,7 +53,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         let silence = self.config.silence;
         let quiet = self.is_quiet(sender, self.operations.has_window_waiters());
         let has_rails = self.has_rails();
-        let Some((record, states)) = self.senders.with_rails(sender) else { return };
+        let Some((record, rails)) = self.senders.with_rails(sender) else { return };
         if record.peer == NONE || record.flags.contains(SenderFlags::ORPHANED) {
             return;
         }
@@ -60,11 +61,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             self.retire(now, sender);
             return;
         }
-        let mut rails = Rails::new(&mut record.path, states);
+        let mut rails = Rails::new(&mut record.path, rails);
         let expired = record.window.handle_timeout(now, &mut rails);
-        if has_rails {
-            self.links.note(rails.died(), None);
-        }
+        let died = if has_rails { rails.died() } else { 0 };
         if expired {
             let silent = record.window.unanswered() >= S::Time::MAX_UNANSWERED
                 && S::Time::since(now, record.silent_since).is_some_and(|since| since >= silence);
@@ -73,6 +72,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 self.senders.report_silent(sender);
             }
             self.make_ready(sender);
+        }
+        if has_rails {
+            self.note_rails(died, None);
         }
         self.schedule(now, sender);
     }
@@ -84,28 +86,28 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if to == NONE {
             return;
         }
-        let rails_of = |first| match self.has_rails() {
-            true => self.operations.get(first).map_or(ALL_RAILS, |operation| operation.rails),
-            false => ALL_RAILS,
+        let choice_of = |first| match self.has_rails() {
+            true => self.operations.get(first).map_or(RailChoice::ANY, Operation::rail_choice),
+            false => RailChoice::ANY,
         };
-        let queued = self.queued(to).map(rails_of);
+        let queued = self.queued(to).map(choice_of);
         let units = self.peers.as_ref().get(to as usize).map_or(self.config.idle, |peer| self.watch_interval(peer));
-        let Some((record, states)) = self.senders.with_rails(sender) else { return };
-        let rails = Rails::new(&mut record.path, states);
+        let Some((record, rails)) = self.senders.with_rails(sender) else { return };
+        let rails = Rails::new(&mut record.path, rails);
         if record.flags.contains(SenderFlags::ORPHANED) {
             if record.window.is_empty() {
                 self.free_sender(now, sender);
             }
             return;
         }
-        if let Some(among) = queued {
-            record.window.handle_queued(now, &rails, among);
+        if let Some(choice) = queued {
+            record.window.handle_queued(now, &rails, choice);
         } else if record.window.is_acknowledged() {
             record.window.watch(now, units);
         }
         let ready = record.window.has_lost() && !record.window.is_posted()
             || record.window.wants_probe(&rails)
-            || queued.is_some_and(|among| record.window.has_room(&rails, among));
+            || queued.is_some_and(|choice| record.window.has_room(&rails, choice));
         if ready {
             self.make_ready(sender);
         }
@@ -124,8 +126,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     /// expires.
     #[inline(never)]
     pub(super) fn schedule(&mut self, now: Now<S, W, BITS>, sender: u32) {
-        let Some((record, states)) = self.senders.with_rails(sender) else { return };
-        let rails = Rails::new(&mut record.path, states);
+        let Some((record, rails)) = self.senders.with_rails(sender) else { return };
+        let rails = Rails::new(&mut record.path, rails);
         let Some(deadline) = record.window.next_deadline(&rails) else { return };
         let tick = S::Time::tick(deadline).wrapping_add(u32::from(S::Time::MAX_BACKOFF > 0));
         let timer = &record.timer;

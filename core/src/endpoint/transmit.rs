@@ -21,7 +21,7 @@ use crate::endpoint::storage::Storage;
 use crate::ids::{PeerId, Rail};
 use crate::span::Span;
 use crate::time::Time;
-use crate::window::rails::{ALL_RAILS, MAX_RAILS, Rails};
+use crate::window::rails::{MAX_RAILS, RailChoice, Rails};
 use crate::wire::{Acknowledgement, DatagramKind, Flags, HEADER, Header, SEGMENT_HEADER, SegmentHeader};
 
 /// By how much fewer acknowledgements are requested while piggybacked ones show that the round trip is no longer than
@@ -152,12 +152,12 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         }
         self.top_up_credit(to);
         let has_rails = self.has_rails();
-        let (record, states) = self.senders.with_rails(sender)?;
+        let (record, rails) = self.senders.with_rails(sender)?;
         let peer = self.peers.as_mut().get_mut(to as usize)?;
         let operations = self.operations.as_mut_slice();
         let mut flags = Flags::empty();
         let was_armed = record.window.is_armed();
-        let mut rails = Rails::new(&mut record.path, states);
+        let mut rails = Rails::new(&mut record.path, rails);
         let segment = match record.window.resend(now, posting, &mut rails) {
             Some(segment) => segment,
             None if record.window.wants_probe(&rails) => return self.transmit_probe(now, sender, head),
@@ -165,7 +165,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 let first = super::send::first_of(peer, operations)?;
                 let operation = operations.get_mut(first as usize)?;
                 let piece = crate::window::segment_ring::SegmentRef { operation: first, part: operation.sent };
-                let segment = record.window.push(now, piece, posting, &mut rails, operation.rails)?;
+                let segment = record.window.push(now, piece, posting, &mut rails, operation.rail_choice())?;
                 operation.sent = operation.sent.wrapping_add(1);
                 let placed = matches!(operation.kind, OperationKind::Place { .. });
                 let empty = operation.sent >= operation.parts && {
@@ -178,8 +178,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
                 }
                 // A blocked queue waits for room, and the sender of a placement for its memory: both need the
                 // acknowledgement at once.
-                let among = if has_rails { super::send::rails_of_first(peer, operations) } else { ALL_RAILS };
-                if if empty { placed } else { !record.window.has_room(&rails, among) } {
+                let next = if has_rails { super::send::next_rail_choice(peer, operations) } else { RailChoice::ANY };
+                if if empty { placed } else { !record.window.has_room(&rails, next) } {
                     flags |= Flags::ACK_NOW;
                 }
                 segment
@@ -189,7 +189,7 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if operation.solicited {
             let next = super::send::first_of(peer, operations).and_then(|next| operations.get(next as usize));
             // Of several in a row the last one that the window admits wakes the peer.
-            if !next.is_some_and(|next| next.solicited && record.window.has_room(&rails, next.rails)) {
+            if !next.is_some_and(|next| next.solicited && record.window.has_room(&rails, next.rail_choice())) {
                 record.window.probe_now(now, &rails);
                 rails.request_probe(None);
             }
@@ -220,9 +220,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
     #[inline(never)]
     fn transmit_probe(&mut self, now: Now<S, W, BITS>, sender: u32, head: &mut [u8; HEADER_ROOM]) -> Option<Transmit> {
         let at = self.config.probe_queue;
-        let (record, states) = self.senders.with_rails(sender)?;
+        let (record, rails) = self.senders.with_rails(sender)?;
         let to = record.peer;
-        let mut rails = Rails::new(&mut record.path, states);
+        let mut rails = Rails::new(&mut record.path, rails);
         let probe = record.window.probe(now, &mut rails)?;
         if probe.unanswered == 0 {
             record.silent_since = S::Time::stamp(now);

@@ -39,8 +39,8 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
             }
             let Some(taken) = self.take_sender(now, peer.0, true) else { return false };
             sender = taken;
-            if scarce && let Some((record, states)) = self.senders.with_rails(taken) {
-                let mut rails = Rails::new(&mut record.path, states);
+            if scarce && let Some((record, rails)) = self.senders.with_rails(taken) {
+                let mut rails = Rails::new(&mut record.path, rails);
                 record.window.probe_now(now, &rails);
                 rails.request_probe(None);
                 let epoch = self.senders.watch_epoch;
@@ -68,10 +68,10 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let parameters = self.path_parameters();
         let peer = self.peers.as_mut().get_mut(to as usize)?;
-        let (record, states) = self.senders.with_rails(i)?;
+        let (record, rails) = self.senders.with_rails(i)?;
         record.window.set_first_psn(peer.send_next());
         record.path.parameters = parameters;
-        Rails::new(&mut record.path, states).start(parameters, self.links.unproven());
+        Rails::new(&mut record.path, rails).start(parameters, self.links.unproven());
         record.peer = to;
         record.ack_requested = S::Time::stamp(now);
         record.silent_since = record.ack_requested;

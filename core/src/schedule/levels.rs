@@ -35,6 +35,7 @@ use super::{BlockBuffer, BlockSpan, Blocks, Rank, Schedule, Spec, Step, StepOper
 use crate::collective::CollectiveKind;
 use stage::{Members, Part, Placement};
 
+pub(super) use build::most_composed_segments;
 pub(super) use parallel::algorithm_of_parts;
 
 /// The most parts, those of a scan: a copy, and for each grouping a stage up, one operation and a stage down, and one stage

@@ -21,6 +21,16 @@ pub enum CongestionControl {
     },
 }
 
+impl CongestionControl {
+    /// The target delay above the minimum round trip, in units of 64 ns; zero for a fixed window.
+    pub(super) const fn target(self) -> u32 {
+        match self {
+            Self::Fixed => 0,
+            Self::Delay { target } => target,
+        }
+    }
+}
+
 /// The congestion window of one peer, in 1/256 segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Congestion<T: Time> {

@@ -2,16 +2,20 @@
 //!
 //! All rails share one sequence of PSNs and one window. Each has a [`Path`] of its own, and a probe timer that runs
 //! while segments or a probe are unanswered on it. A segment goes over the rail whose queue would empty first: segments
-//! in flight times the measured time that the rail takes for one. In balance every rail has work for the same time, so
-//! rails of different rates are all busy. A message may prefer some rails: its segments go over those while one of them
-//! lives. A rail is dead while its link is down, or when it leaves probes unanswered that
-//! the peer answers over another rail. It gets no segments, and is probed until it answers.
+//! in flight to all peers times the measured time that the rail takes for one. In balance every rail has work for the
+//! same time, so rails of different rates are all busy. The [`RailLoad`] limits what is in flight to all peers. A message
+//! may prefer some rails: its segments go over those while one of them lives. A rail is dead while its link is down, or
+//! when it leaves probes unanswered that the peer answers over another rail. It gets no segments, and is probed until it
+//! answers.
 //!
 //! With one rail there are no states, and the only path is used for everything.
 
+mod drain_time;
+mod load;
 mod silence;
 mod state;
 
+pub use load::RailLoad;
 pub use state::RailState;
 use state::Standing;
 
@@ -28,38 +32,70 @@ pub type RailMask = u8;
 /// Every rail.
 pub const ALL_RAILS: RailMask = RailMask::MAX;
 
+/// What a new segment asks of the rails.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RailChoice {
+    /// The rails that it prefers.
+    pub among: RailMask,
+    /// It is one of the many whole segments of a placement: it waits while the rails are full, and shows their rate.
+    pub is_bulk: bool,
+}
+
+impl RailChoice {
+    /// Any rail, also a full one.
+    pub const ANY: Self = Self { among: ALL_RAILS, is_bulk: false };
+}
+
 pub(crate) const fn bit(rail: Rail) -> RailMask {
     1 << (rail.0 & 7)
 }
 
-/// The states of several rails, or none.
-#[cfg(not(feature = "optimize_for_size"))]
-type States<'a, T> = &'a mut [RailState<T>];
-#[cfg(feature = "optimize_for_size")]
-type States<'a, T> = [RailState<T>; 0];
+/// The records of several rails to one peer; none if there is one rail.
+#[derive(Debug)]
+pub struct RailRecords<'a, T: Time> {
+    /// The state of each rail.
+    pub states: &'a mut [RailState<T>],
+    /// The load of each rail, which is shared with the rails to other peers.
+    pub loads: &'a mut [RailLoad<T>],
+}
 
-/// The rails to one peer: the only one, or the states of several.
+impl<T: Time> RailRecords<'_, T> {
+    /// Of one rail.
+    #[inline]
+    pub const fn none() -> Self {
+        Self { states: &mut [], loads: &mut [] }
+    }
+}
+
+#[cfg(not(feature = "optimize_for_size"))]
+type Records<'a, R> = &'a mut [R];
+#[cfg(feature = "optimize_for_size")]
+type Records<'a, R> = [R; 0];
+
+/// The rails to one peer: the only one, or the records of several.
 #[derive(Debug)]
 pub struct Rails<'a, T: Time> {
     only: &'a mut Path<T>,
-    states: States<'a, T>,
+    states: Records<'a, RailState<T>>,
+    loads: Records<'a, RailLoad<T>>,
 }
 
 impl<'a, T: Time> Rails<'a, T> {
     /// One rail.
-    pub fn one(path: &'a mut Path<T>) -> Self {
-        Self::new(path, &mut [])
+    pub const fn one(path: &'a mut Path<T>) -> Self {
+        Self::new(path, RailRecords::none())
     }
 
-    /// Several rails, of which nothing is known but their path's constants; or one, with `path`, if `states` is empty.
+    /// Several rails; or one, with `path`, if there are no records.
     #[inline]
-    pub const fn new(path: &'a mut Path<T>, states: &'a mut [RailState<T>]) -> Self {
+    pub const fn new(path: &'a mut Path<T>, records: RailRecords<'a, T>) -> Self {
+        let RailRecords { states, loads } = records;
         #[cfg(feature = "optimize_for_size")]
-        let states = {
-            let _ = states;
-            []
+        let (states, loads) = {
+            let _ = (states, loads);
+            ([], [])
         };
-        Self { only: path, states }
+        Self { only: path, states, loads }
     }
 
     /// Takes unused records into use; rails of `unproven` are not used before they answer.
@@ -117,6 +153,11 @@ impl<'a, T: Time> Rails<'a, T> {
         self.states.get_mut(usize::from(rail.0))
     }
 
+    /// The load of the rail; `None` for an unknown one.
+    fn load_mut(&mut self, rail: Rail) -> Option<&mut RailLoad<T>> {
+        self.loads.get_mut(usize::from(rail.0))
+    }
+
     /// The dead rails.
     pub(crate) fn dead(&self) -> u8 {
         self.numbered().filter(|(_, state)| state.is_dead()).fold(0, |mask, (rail, _)| mask | bit(rail))
@@ -142,18 +183,27 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// Of these rails the one whose queue empties first; where some rate is unknown, the one with the fewest segments.
     fn emptiest<'r>(&'r self, rails: impl Iterator<Item = (Rail, &'r RailState<T>)>) -> Option<Rail> {
-        let is_measured = self.usable().all(|(_, state)| state.drain.is_measured());
-        let backlog = |state: &RailState<T>| {
-            if is_measured { state.drain.of(state.in_flight) } else { u32::from(state.in_flight) }
-        };
-        rails.min_by_key(|(_, state)| backlog(state)).map(|(rail, _)| rail)
+        let load = |rail: Rail| self.loads.get(usize::from(rail.0)).copied().unwrap_or_default();
+        let is_measured = self.usable().all(|(rail, _)| load(rail).is_measured());
+        let backlog = |rail: Rail| if is_measured { load(rail).backlog() } else { load(rail).in_flight() };
+        rails.min_by_key(|(rail, _)| backlog(*rail)).map(|(rail, _)| rail)
     }
 
-    /// The rail for the next new segment of a window of `W`, which prefers those of `among`: of those whose congestion
-    /// window has room, the one whose queue empties first. `None` if none has room.
-    pub(super) fn choose<const W: usize>(&self, among: RailMask) -> Option<Rail> {
-        let admits = |state: &RailState<T>| state.path.congestion.admits(state.in_flight, W as u16);
-        self.emptiest(self.usable_among(among).filter(|(_, state)| admits(state)))
+    /// The rail for the next new segment of a window of `W`: of those whose congestion window and load have room, the one
+    /// whose queue empties first. `None` if none has room. A peer with nothing in flight is sent one segment in any case,
+    /// and no load holds back a message that prefers some rails.
+    pub(super) fn choose<const W: usize>(&self, choice: RailChoice) -> Option<Rail> {
+        let is_idle = || self.states.iter().all(|state| state.in_flight == 0) && !mutant!("full_rail_closed");
+        let is_exempt = !choice.is_bulk || choice.among != ALL_RAILS || is_idle();
+        let is_closed = |rail: Rail, path: &Path<T>| {
+            let load = self.loads.get(usize::from(rail.0));
+            load.is_some_and(|load| load.is_closed(&path.parameters.control))
+        };
+        let admits = |rail: Rail, state: &RailState<T>| {
+            let path = &state.path;
+            path.congestion.admits(state.in_flight, W as u16) && (is_exempt || !is_closed(rail, path))
+        };
+        self.emptiest(self.usable_among(choice.among).filter(|(rail, state)| admits(*rail, state)))
     }
 
     /// The rail for a segment that is sent again, whose room was granted before.
@@ -172,11 +222,12 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// A segment is posted.
     pub(super) fn handle_posted(&mut self, now: T::Instant, rail: Rail) {
-        let Some(state) = self.get_mut(rail) else { return };
-        if state.in_flight == 0 {
-            state.drain.handle_busy(now);
+        if let Some(load) = self.load_mut(rail) {
+            load.handle_posted();
         }
+        let Some(state) = self.get_mut(rail) else { return };
         state.in_flight = state.in_flight.wrapping_add(1);
+        state.loaded = state.loaded.wrapping_add(1);
         state.posted = T::stamp(now);
         // A probe that is to be sent arms it.
         if !state.timer.is_armed() && !state.timer.wants_probe() {
@@ -186,14 +237,16 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// A segment that was last sent over this rail is acknowledged.
     #[inline]
-    pub(super) fn handle_acknowledged(&mut self, rail: Rail, was_in_flight: bool) {
+    pub(super) fn handle_acknowledged(&mut self, rail: Rail, was_in_flight: bool, is_bulk: bool) {
         if self.is_single() {
             return;
         }
         if let Some(state) = self.get_mut(rail) {
             state.fresh = state.fresh.wrapping_add(1);
+            state.fresh_bulk = state.fresh_bulk.wrapping_add(u16::from(is_bulk));
             state.in_flight = state.in_flight.wrapping_sub(u16::from(was_in_flight));
         }
+        self.unload(rail, u16::from(was_in_flight));
     }
 
     /// A number of segments in flight counts as lost.
@@ -205,6 +258,17 @@ impl<'a, T: Time> Rails<'a, T> {
         if let Some(state) = self.get_mut(rail) {
             state.in_flight = state.in_flight.wrapping_sub(segments as u16);
             state.has_lost = true;
+        }
+        self.unload(rail, segments as u16);
+    }
+
+    /// Segments to this peer are not in the rail's queues any more.
+    fn unload(&mut self, rail: Rail, segments: u16) {
+        let Some(state) = self.get_mut(rail) else { return };
+        let counted = segments.min(state.loaded);
+        state.loaded = state.loaded.wrapping_sub(counted);
+        if let Some(load) = self.load_mut(rail) {
+            load.handle_left(counted);
         }
     }
 
@@ -273,9 +337,11 @@ impl<'a, T: Time> Rails<'a, T> {
                 state.path.handle_round_trip::<W>(now, units);
                 state.record_answer(units);
             }
-            let fresh = core::mem::take(&mut state.fresh);
-            if fresh > 0 {
-                state.drain.handle_acknowledged(now, fresh, state.path.rtt.smoothed());
+            let (fresh, bulk) = (core::mem::take(&mut state.fresh), core::mem::take(&mut state.fresh_bulk));
+            if fresh > 0
+                && let Some(load) = self.loads.get_mut(i)
+            {
+                load.handle_acknowledged(now, fresh, bulk, &state.path);
             }
             if fresh > 0 && !state.is_dead() {
                 ended |= bit(Rail(i as u8));
@@ -292,7 +358,7 @@ impl<'a, T: Time> Rails<'a, T> {
     /// Every segment is released.
     pub(super) fn handle_abort(&mut self) {
         for state in self.states.iter_mut() {
-            state.fresh = 0;
+            (state.fresh, state.fresh_bulk) = (0, 0);
             state.timer.disarm();
         }
     }
@@ -368,12 +434,16 @@ mod tests {
     #[test]
     fn the_rate_of_a_rail_is_measured_by_its_own_acknowledgements() {
         let (mut path, mut states) = (Path::new(PathParameters::NONE), [RailState::<Nanos>::FREE; 2]);
-        let mut rails = Rails::new(&mut path, &mut states);
-        for rail in rails.all() {
+        let mut loads = [RailLoad::IDLE; 2];
+        let mut rails = Rails::new(&mut path, RailRecords { states: &mut states, loads: &mut loads });
+        for rail in [0, 0, 0, 0, 1, 1, 1, 1].map(Rail) {
             rails.handle_posted(0, rail);
         }
-        rails.handle_acknowledged(Rail(0), true);
-        rails.settle::<8>(1_000_000, None);
-        assert_eq!(states.map(|state| state.drain.is_measured()), [true, false]);
+        for now in [1_000_000, 2_000_000] {
+            rails.handle_acknowledged(Rail(0), true, true);
+            rails.settle::<8>(now, None);
+            rails.handle_posted(now, Rail(0));
+        }
+        assert_eq!(loads.map(|load| load.is_measured()), [true, false]);
     }
 }

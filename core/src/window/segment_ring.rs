@@ -23,6 +23,13 @@ pub struct SegmentRef {
     pub part: u32,
 }
 
+impl SegmentRef {
+    /// Whether it is a segment of a placement, not its opening or a message of one datagram.
+    pub(super) const fn is_bulk(self) -> bool {
+        self.part > 0
+    }
+}
+
 /// A lost segment that is resent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Resend {
@@ -301,7 +308,7 @@ impl<T: Time, const W: usize, const BITS: u32> SegmentRing<T, W, BITS> {
             self.in_flight = self.in_flight.wrapping_sub(1);
             rails.path_mut(entry.rail).reordering.handle_late_arrival(u16::from(entry.reorder_count));
         }
-        rails.handle_acknowledged(entry.rail, entry.state & LOST == 0);
+        rails.handle_acknowledged(entry.rail, entry.state & LOST == 0, entry.reference.is_bulk());
         entry.state = entry.state & POSTING | ACKED | FRESH;
         // An acknowledged entry keeps no repair state, so that equal states compare equal.
         entry.reorder_count = 0;

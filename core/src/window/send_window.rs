@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::window::contradictions::Contradictions;
 use crate::window::credit_edge::CreditEdge;
 use crate::window::probe_timer::ProbeTimer;
-use crate::window::rails::{RailMask, Rails};
+use crate::window::rails::{RailChoice, Rails};
 use crate::window::segment_ring::{Burst, Resend, SegmentRef, SegmentRing};
 
 /// A segment to be posted.
@@ -141,13 +141,12 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.ring.is_posted()
     }
 
-    /// Whether a new segment that prefers the rails of `among` may be sent: window, credit and the congestion window of
-    /// such a rail have room.
+    /// Whether a new segment may be sent: window, credit and a rail have room.
     #[inline]
-    pub fn has_room(&self, rails: &Rails<'_, T>, among: RailMask) -> bool {
+    pub fn has_room(&self, rails: &Rails<'_, T>, choice: RailChoice) -> bool {
         match rails.single() {
             Some(path) => self.has_room_on(path),
-            None => self.is_admissible() && rails.choose::<W>(among).is_some(),
+            None => self.is_admissible() && rails.choose::<W>(choice).is_some(),
         }
     }
 
@@ -182,19 +181,19 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         self.credit.is_low::<W>(self.ring.next)
     }
 
-    /// Adds a new segment to the window, which prefers the rails of `among`. `None` without room.
+    /// Adds a new segment to the window. `None` without room.
     pub fn push(
         &mut self,
         now: T::Instant,
         reference: SegmentRef,
         posting: Posting,
         rails: &mut Rails<'_, T>,
-        among: RailMask,
+        choice: RailChoice,
     ) -> Option<Segment<BITS>> {
-        if !self.has_room(rails, among) {
+        if !self.has_room(rails, choice) {
             return None;
         }
-        let rail = if rails.is_single() { Rail(0) } else { rails.choose::<W>(among)? };
+        let rail = if rails.is_single() { Rail(0) } else { rails.choose::<W>(choice)? };
         let psn = self.ring.push(T::stamp(now), reference, posting, rail)?;
         if !rails.is_single() {
             rails.handle_posted(now, rail);

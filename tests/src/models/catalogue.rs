@@ -504,7 +504,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: false, restored: false, patient: true, suspended: false, ports: false },
+        TwoRails { messages: 3, losses: 1, ..TwoRails::PATIENT },
         "one loss; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -514,7 +514,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         2,
         "2",
-        TwoRails { messages: 2, losses: 1, cut: false, restored: false, patient: true, suspended: true, ports: false },
+        TwoRails { messages: 2, losses: 1, suspended: true, ..TwoRails::PATIENT },
         "one loss, and the receiver is suspended once; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -524,7 +524,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 0, cut: true, restored: false, patient: true, suspended: false, ports: false },
+        TwoRails { messages: 3, cut: true, ..TwoRails::PATIENT },
         "one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -534,7 +534,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false, ports: false },
+        TwoRails { messages: 3, losses: 1, cut: true, ..TwoRails::PATIENT },
         "one loss and one cut; timers are longer than a round trip"
     ),
     // Built for size, the core has one rail.
@@ -544,7 +544,7 @@ pub const MODELS: &[CatalogueEntry] = &[
         2,
         1,
         "2",
-        TwoRails { messages: 2, losses: 0, cut: true, restored: true, patient: false, suspended: false, ports: false },
+        TwoRails { messages: 2, cut: true, restored: true, patient: false, ..TwoRails::PATIENT },
         "one cut that ends; timers expire at any time"
     ),
     // Built for size, the core has one rail.
@@ -554,8 +554,28 @@ pub const MODELS: &[CatalogueEntry] = &[
         3,
         2,
         "3",
-        TwoRails { messages: 3, losses: 1, cut: true, restored: false, patient: true, suspended: false, ports: true },
+        TwoRails { messages: 3, losses: 1, cut: true, ports: true, ..TwoRails::PATIENT },
         "messages prefer the rails in turn, one loss and one cut; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-full",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 1, cut: true, full: true, ..TwoRails::PATIENT },
+        "both rails are full of segments to other peers; one loss and one cut; timers are longer than a round trip"
+    ),
+    // Built for size, the core has one rail.
+    #[cfg(not(feature = "optimize_for_size"))]
+    rails!(
+        "rails-lacking",
+        3,
+        2,
+        "3",
+        TwoRails { messages: 3, losses: 1, lacking: true, ..TwoRails::PATIENT },
+        "the peer lacks a rail; one loss; timers are longer than a round trip"
     ),
     lifecycle!("life-leave", 2, "1+0", LEAVE, "both restart and leave"),
     lifecycle!(
@@ -1071,6 +1091,9 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("cross_rail_loss", "rails-loss"),
     ("arrived_sent_again", "rails-cut-loss"),
     ("preferred_rail_ignored", "rails-ports"),
+    ("full_rail_used", "rails-full"),
+    ("full_rail_closed", "rails-full"),
+    ("unproven_rail_used", "rails-lacking"),
     ("reset_ignored", "life-suspect"),
     ("bye_early", "life-leave"),
     ("gap_forgiven", "life-suspect"),

@@ -11,7 +11,7 @@ use unisono_core::ids::{Psn, Rail};
 use unisono_core::path::{Path, PathParameters};
 use unisono_core::time::Time;
 use unisono_core::window::congestion::CongestionControl;
-use unisono_core::window::rails::{ALL_RAILS, RailMask, RailState, Rails};
+use unisono_core::window::rails::{ALL_RAILS, RailChoice, RailLoad, RailRecords, RailState, Rails};
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
 use unisono_core::window::segment_ring::SegmentRef;
@@ -21,9 +21,14 @@ use unisono_core::wire::{Acknowledgement, Echo};
 use crate::model_checker::Model;
 
 const RAILS: usize = 2;
+/// The rail that the peer may lack.
+const LACKING: u8 = 0;
 const BITS: u32 = 6;
-const PATH: Path<Chosen> =
-    Path::new(PathParameters { granularity: 1, max_probe_interval: 8, control: CongestionControl::Fixed });
+const PATH: Path<Chosen> = Path::new(PathParameters {
+    granularity: 1,
+    max_probe_interval: 8,
+    control: CongestionControl::Delay { target: 0 },
+});
 
 /// A clock without time: the model decides which deadline is reached, which is then `true`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -73,6 +78,25 @@ pub struct TwoRails<const W: usize, const N: usize> {
     pub suspended: bool,
     /// Messages prefer the rails in turn.
     pub ports: bool,
+    /// Both rails are full of segments to other peers.
+    pub full: bool,
+    /// The peer lacks a rail, which the sender knows: that rail is cut from the beginning, and unproven.
+    pub lacking: bool,
+}
+
+impl<const W: usize, const N: usize> TwoRails<W, N> {
+    /// Three messages, nothing happens; timers are longer than a round trip.
+    pub const PATIENT: Self = Self {
+        messages: 3,
+        losses: 0,
+        cut: false,
+        restored: false,
+        patient: true,
+        suspended: false,
+        ports: false,
+        full: false,
+        lacking: false,
+    };
 }
 
 /// A datagram.
@@ -113,6 +137,7 @@ impl<const N: usize> Lane<N> {
 pub struct State<const W: usize, const N: usize> {
     sender: SendWindow<Chosen, W, BITS>,
     rails: [RailState<Chosen>; RAILS],
+    loads: [RailLoad<Chosen>; RAILS],
     inbound: ReceiveState<Chosen, BITS>,
     receiver: Option<ReceiveWindow<W>>,
     held: [Option<u8>; W],
@@ -166,16 +191,22 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
     type Action = Action;
 
     fn initial(&self) -> Self::State {
-        let mut rails = [RailState::FREE; RAILS];
-        Rails::new(&mut { PATH }, &mut rails).start(PATH.parameters, 0);
+        let (mut rails, mut loads) = ([RailState::FREE; RAILS], [RailLoad::IDLE; RAILS]);
+        if self.full {
+            loads = loads.map(|load| load.with_others(load.limit()));
+        }
+        let lacking = if self.lacking { 1 << LACKING } else { 0 };
+        Rails::new(&mut { PATH }, RailRecords { states: &mut rails, loads: &mut loads })
+            .start(PATH.parameters, lacking);
         State {
             sender: SendWindow::new(number(0)),
             rails,
+            loads,
             inbound: ReceiveState::new(number(0)),
             receiver: None,
             held: [None; W],
             lanes: [[Lane([None; N]); RAILS]; 2],
-            cut: None,
+            cut: self.lacking.then_some(LACKING),
             was_cut: false,
             losses: 0,
             is_suspended: false,
@@ -189,10 +220,10 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<Action>) {
-        let (mut path, mut rails) = (PATH, state.rails);
-        let rails = Rails::new(&mut path, &mut rails);
+        let (mut path, mut rails, mut loads) = (PATH, state.rails, state.loads);
+        let rails = Rails::new(&mut path, RailRecords { states: &mut rails, loads: &mut loads });
         let has_token = !state.lanes[0].iter().any(Lane::is_full);
-        if state.sent < self.messages && state.sender.has_room(&rails, self.preferred(state.sent)) && has_token {
+        if state.sent < self.messages && state.sender.has_room(&rails, self.choice(state.sent)) && has_token {
             actions.push(Action::Send);
         }
         if state.sender.has_lost() && has_token {
@@ -250,11 +281,17 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
             Action::Send => {
                 let reference = SegmentRef { operation: u32::from(next.sent), part: 0 };
                 let posting = Posting { queue: DeviceQueue::Polled, ticket: Ticket(0) };
-                let among = self.preferred(next.sent);
-                let segment = next.with_rails(|sender, rails| sender.push(false, reference, posting, rails, among))?;
-                let lives = |rail: usize| !next.rails[rail].is_dead() && among & 1 << rail != 0;
-                if among & 1 << segment.rail.0 == 0 && (0..RAILS).any(lives) {
+                let choice = self.choice(next.sent);
+                let segment = next.with_rails(|sender, rails| sender.push(false, reference, posting, rails, choice))?;
+                let lives = |rail: usize| !next.rails[rail].is_dead() && choice.among & 1 << rail != 0;
+                if choice.among & 1 << segment.rail.0 == 0 && (0..RAILS).any(lives) {
                     next.broken = Some("a segment leaves over another rail although the preferred one lives");
+                }
+                if self.lacking && segment.rail == Rail(LACKING) {
+                    next.broken = Some("a segment leaves over a rail that the peer lacks");
+                }
+                if self.full && next.rails.iter().map(RailState::in_flight).sum::<u16>() > 1 {
+                    next.broken = Some("more than one segment to this peer is in flight over full rails");
                 }
                 next.sent += 1;
                 next.post(segment);
@@ -306,7 +343,7 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
         if self.patient && (is_dead(0) || is_dead(1)) {
             next.broken = Some("a rail is dead that is not cut");
         }
-        next.settle(self.messages, self.preferred(next.sent));
+        next.settle(self.messages, self.choice(next.sent));
         next.renumber();
         Some(next)
     }
@@ -321,16 +358,20 @@ impl<const W: usize, const N: usize> Model for TwoRails<W, N> {
 }
 
 impl<const W: usize, const N: usize> TwoRails<W, N> {
-    /// The rails that a message prefers.
-    const fn preferred(&self, message: u8) -> RailMask {
-        if self.ports { 1 << (message % RAILS as u8) } else { ALL_RAILS }
+    /// The rails that a message prefers, and whether it is bulk.
+    const fn choice(&self, message: u8) -> RailChoice {
+        let among = if self.ports { 1 << (message % RAILS as u8) } else { ALL_RAILS };
+        RailChoice { among, is_bulk: self.full }
     }
 }
 
 impl<const W: usize, const N: usize> State<W, N> {
     fn with_rails<R>(&mut self, act: impl FnOnce(&mut SendWindow<Chosen, W, BITS>, &mut Rails<'_, Chosen>) -> R) -> R {
         let mut path = PATH;
-        act(&mut self.sender, &mut Rails::new(&mut path, &mut self.rails))
+        act(
+            &mut self.sender,
+            &mut Rails::new(&mut path, RailRecords { states: &mut self.rails, loads: &mut self.loads }),
+        )
     }
 
     /// The numbers of the probes over each rail count from the latest one on.
@@ -373,7 +414,7 @@ impl<const W: usize, const N: usize> State<W, N> {
     }
 
     /// Released segments leave; if more is queued, the timer asks for credit.
-    fn settle(&mut self, messages: u8, among: RailMask) {
+    fn settle(&mut self, messages: u8, choice: RailChoice) {
         while let Some(reference) = self.sender.release() {
             if reference.operation as u8 != self.released || !self.has_arrived(self.released) {
                 self.broken = Some("a segment is released out of order, or has not arrived");
@@ -381,7 +422,7 @@ impl<const W: usize, const N: usize> State<W, N> {
             self.released += 1;
         }
         if self.sent < messages {
-            self.with_rails(|sender, rails| sender.handle_queued(false, rails, among));
+            self.with_rails(|sender, rails| sender.handle_queued(false, rails, choice));
         }
     }
 

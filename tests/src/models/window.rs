@@ -16,7 +16,7 @@ use core::marker::PhantomData;
 use unisono_core::device::{DeviceQueue, Posting, Slot, Ticket};
 use unisono_core::ids::Rail;
 use unisono_core::path::Path;
-use unisono_core::window::rails::{ALL_RAILS, Rails};
+use unisono_core::window::rails::{RailChoice, Rails};
 use unisono_core::window::receive_state::{ArrivalOrder, ReceiveState};
 use unisono_core::window::receive_window::{Early, ReceiveWindow};
 use unisono_core::window::segment_ring::SegmentRef;
@@ -149,7 +149,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
         }
         for on in self.queues() {
             let has_token = state.postings(on)[W - 1].is_none();
-            if state.queued && state.sender.has_room(&Rails::one(&mut path), ALL_RAILS) && has_token {
+            if state.queued && state.sender.has_room(&Rails::one(&mut path), RailChoice::ANY) && has_token {
                 actions.extend([false, true].map(|last| Action::Send { last, on }));
             }
             if state.sender.has_lost() && has_token {
@@ -191,8 +191,13 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> Model for Window
             Action::Queue => next.queued = true,
             Action::Send { last, on } => {
                 let piece = segment_ref(next.sent);
-                let segment =
-                    next.sender.push(T::NOW, piece, next.posting(on), &mut Rails::one(&mut next.path), ALL_RAILS)?;
+                let segment = next.sender.push(
+                    T::NOW,
+                    piece,
+                    next.posting(on),
+                    &mut Rails::one(&mut next.path),
+                    RailChoice::ANY,
+                )?;
                 next.queued = !last;
                 if last && next.sender.is_credit_low() {
                     next.sender.return_credit(segment.psn);
@@ -287,7 +292,7 @@ impl<T: Clock, const W: usize, const BITS: u32, const N: usize> State<T, W, BITS
             released += 1;
         }
         if self.queued {
-            self.sender.handle_queued(T::NOW, &Rails::one(&mut self.path), ALL_RAILS);
+            self.sender.handle_queued(T::NOW, &Rails::one(&mut self.path), RailChoice::ANY);
         }
         if released > 0 {
             self.renumber(released);

@@ -218,6 +218,33 @@ fn a_rail_that_one_peer_lacks_serves_the_other() {
     assert_eq!(arrived, [0, 160, 160]);
 }
 
+/// Two peers do not reach each other over a rail, and do not know why; a third one answers over it all the time.
+#[test]
+fn a_rail_that_is_dead_to_one_peer_dies_once() {
+    let network = Network::new(17, Config { rails: 2, ..Config::default() });
+    let mut nodes: Vec<SimProcess> = job(&network, 3, |_, _| {});
+    network.cut_rail(NodeId(0), NodeId(2), Rail(1));
+    network.cut_rail(NodeId(2), NodeId(0), Rail(1));
+    let (mut deaths, mut doubtful, mut arrived) = (0, 0, [0; 3]);
+    for _ in 0..200 {
+        for _ in 0..4 {
+            for to in [1, 2] {
+                nodes[0].send(NodeId(to), &[7; 600]).expect("room");
+            }
+        }
+        let deadline = network.now() + MS;
+        while let Some(step) = network.step_until(deadline) {
+            let node = &mut nodes[step.node.0 as usize];
+            node.drive(step.lane);
+            arrived[step.node.0 as usize] += node.take_messages().len();
+            let now_doubtful = nodes[0].endpoint.doubtful_rails();
+            deaths += (now_doubtful & !doubtful).count_ones();
+            doubtful = now_doubtful;
+        }
+    }
+    assert_eq!((deaths, doubtful, arrived), (1, 0b10, [0, 800, 800]));
+}
+
 #[test]
 fn an_abort_leaves_over_a_rail_that_lives() {
     for rail in (0..3).map(Rail) {
@@ -279,5 +306,30 @@ fn queues_of_many_peers_kill_no_rail() {
         let call = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 8, 1);
         let outcome = run_over(&network, &[Workload { call, elements }; 6], 1, 8192);
         assert_eq!((outcome.wrong, outcome.unfinished, outcome.rail_deaths), (0, 0, 0), "{elements} elements");
+    }
+}
+
+/// Eight ranks send to all others at once, over one rail of 50 Mbit/s, or over two that have 3/4 and 1/4 of that.
+#[test]
+fn rails_of_different_rates_that_many_peers_share_carry_their_sum() {
+    let link = |bits_per_s: u64| {
+        let rate = NonZeroU64::new(bits_per_s / 8);
+        let (propagation_ns, queue) = (50_000, 80);
+        Link { ingress_bytes_per_s: rate, egress_bytes_per_s: rate, propagation_ns, queue, ..Link::default() }
+    };
+    let run = |elements, rates: &[u64]| {
+        let config = Config { receive_slots: 1024, holdable: 512, granularity_ns: 250_000, ..Config::default() };
+        let network = Network::new(5, Config { rails: rates.len() as u8, link: link(rates[0]), ..config });
+        for (rail, rate) in (0..).zip(rates) {
+            (0..8).for_each(|node| network.set_rail_link(NodeId(node), Rail(rail), link(*rate)));
+        }
+        let call = Spec::new(CollectiveKind::Alltoall, Algorithm::Direct, 8, 1);
+        let outcome = run_over(&network, &[Workload { call, elements }; 6], 1, 8192);
+        assert_eq!((outcome.wrong, outcome.unfinished, outcome.rail_deaths), (0, 0, 0), "{elements} elements");
+        outcome.nanoseconds as f64
+    };
+    for (elements, least) in [(5_461, 0.85), (21_845, 1.0)] {
+        let share = run(elements, &[50_000_000]) / run(elements, &[37_500_000, 12_500_000]);
+        assert!(share >= least, "{elements} elements: {share}");
     }
 }

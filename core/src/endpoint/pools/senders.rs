@@ -1,11 +1,14 @@
 //! The pool of send windows.
 
 use crate::endpoint::{Sender, SenderFlags};
+use crate::ids::Rail;
 use crate::list::List;
 use crate::pool::Pool;
 use crate::time::Time;
 use crate::time::wheel::Wheel;
-use crate::window::rails::{MAX_RAILS, RailState};
+#[cfg(not(feature = "optimize_for_size"))]
+use crate::window::rails::RailLoad;
+use crate::window::rails::{MAX_RAILS, RailRecords, RailState};
 
 /// Send windows, in use and free, with the states of their rails.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -13,6 +16,9 @@ pub(in crate::endpoint) struct SenderPool<P, R, T: Time, const W: usize, const B
     records: P,
     /// The states of sender i follow those of sender i − 1.
     rails: R,
+    /// The load of each rail, over all senders.
+    #[cfg(not(feature = "optimize_for_size"))]
+    loads: [RailLoad<T>; MAX_RAILS as usize],
     /// Rails to each peer.
     rail_count: u8,
     free: List,
@@ -39,6 +45,8 @@ where
             rail_count: rail_count.clamp(1, usize::from(MAX_RAILS)) as u8,
             records,
             rails,
+            #[cfg(not(feature = "optimize_for_size"))]
+            loads: [RailLoad::IDLE; MAX_RAILS as usize],
             posted: List::EMPTY,
             silent: List::EMPTY,
             clock_hand: 0,
@@ -78,15 +86,18 @@ where
         self.as_mut_slice().get_mut(i as usize)
     }
 
-    /// A sender and the states of its rails: none if there is one rail.
+    /// A sender and the records of its rails: none if there is one rail.
     #[inline]
-    pub(in crate::endpoint) fn with_rails(&mut self, i: u32) -> Option<(&mut Sender<T, W, BITS>, &mut [RailState<T>])> {
+    pub(in crate::endpoint) fn with_rails(&mut self, i: u32) -> Option<(&mut Sender<T, W, BITS>, RailRecords<'_, T>)> {
         let states = states_of(self.rail_count(), i);
         let sender = self.records.as_mut().get_mut(i as usize)?;
-        if MAX_RAILS == 1 || states.is_empty() {
-            return Some((sender, &mut []));
+        #[cfg(not(feature = "optimize_for_size"))]
+        if !states.is_empty() {
+            let states = self.rails.as_mut().get_mut(states).unwrap_or_default();
+            return Some((sender, RailRecords { states, loads: &mut self.loads }));
         }
-        Some((sender, self.rails.as_mut().get_mut(states).unwrap_or_default()))
+        let _ = states;
+        Some((sender, RailRecords::none()))
     }
 
     /// The states of the rails of all senders.
@@ -94,9 +105,29 @@ where
         self.rails.as_ref()
     }
 
+    /// Whether the rail to some peer has died.
+    pub(in crate::endpoint) fn has_died(&self, rail: Rail) -> bool {
+        let mut states = self.rails.as_ref().iter().skip(usize::from(rail.0)).step_by(usize::from(self.rail_count()));
+        states.any(RailState::has_died)
+    }
+
     /// The states of a sender's rails: none if there is one rail.
     pub(in crate::endpoint) fn rails_of(&self, i: u32) -> &[RailState<T>] {
         self.rails.as_ref().get(states_of(self.rail_count(), i)).unwrap_or_default()
+    }
+
+    /// Whether each rail's load is the sum of what it counts of each sender.
+    #[cfg(debug_assertions)]
+    pub(in crate::endpoint) fn loads_agree(&self) -> bool {
+        #[cfg(not(feature = "optimize_for_size"))]
+        let agree = (0_u8..).zip(&self.loads).all(|(rail, load)| {
+            let states = self.rails.as_ref().iter().skip(usize::from(rail)).step_by(usize::from(self.rail_count()));
+            let sum = states.fold(0_u32, |sum, state| sum.wrapping_add(u32::from(state.loaded())));
+            rail >= self.rail_count() || sum == load.in_flight()
+        });
+        #[cfg(feature = "optimize_for_size")]
+        let agree = true;
+        agree
     }
 
     #[inline]

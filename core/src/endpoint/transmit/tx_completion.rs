@@ -56,19 +56,18 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         };
         let is_queued = self.queued(from).is_some();
         let has_rails = self.has_rails();
-        let Some((record, states)) = self.senders.with_rails(sender) else { return Ok(()) };
+        let Some((record, rails)) = self.senders.with_rails(sender) else { return Ok(()) };
         record.window.handle_sign_of_life();
-        let mut rails = Rails::new(&mut record.path, states);
+        let mut rails = Rails::new(&mut record.path, rails);
         let outcome = record.window.handle_ack(now, ack, is_queued, rail, &mut rails);
-        if has_rails {
-            self.links.note(rails.died(), Some(rail));
-        }
+        let died = if has_rails { rails.died() } else { 0 };
         if record.window.is_contradicted() {
             self.abort_peer(now, from);
             return Err(DropReason::Ended);
         }
         if outcome.stale {
             if has_rails {
+                self.note_rails(died, Some(rail));
                 self.update_sender(now, sender);
             }
             return Ok(());
@@ -79,6 +78,9 @@ impl<S: Storage<W, BITS>, const W: usize, const BITS: u32> Endpoint<S, W, BITS> 
         if let Some(units) = outcome.round_trip {
             record.ack_requested = S::Time::stamp(now);
             handler.record(Metric::RoundTrip(units));
+        }
+        if has_rails {
+            self.note_rails(died, Some(rail));
         }
         self.release(now, sender);
         Ok(())

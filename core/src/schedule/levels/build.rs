@@ -505,6 +505,16 @@ fn tree_plan(spec: Spec, phase: impl Fn(Tree) -> PhaseKind) -> Plan {
     }
 }
 
+/// The most segments of a schedule over subgroups of `ranks` ranks, whose steps can be counted in 32 bits. The subgroups of
+/// a rank have few more members than there are ranks. The stages up and down have at most eight steps per member, plus
+/// those of a tree; a sort has one per rank. In parts it is a tree for each leader.
+pub(in crate::schedule) const fn most_composed_segments(ranks: u32) -> u32 {
+    match u32::MAX.checked_div(ranks.saturating_mul(256).saturating_add(2048)) {
+        Some(most) => most,
+        None => 1,
+    }
+}
+
 /// Checks whether there is a schedule of this collective over subgroups.
 fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result<(), Unsupported> {
     let forwards = spec.collective == CollectiveKind::Alltoall
@@ -524,10 +534,7 @@ fn check_composed(spec: &Spec, lower: LowerTrees, is_contiguous: bool) -> Result
     if spec.size > Plan::RANKS {
         return Err(Unsupported::TooLong);
     }
-    // The subgroups of a rank have few more members than there are ranks. The stages up and down have at most eight
-    // steps per member, plus those of a tree; a sort has one per rank. In parts it is a tree for each leader.
-    let steps = spec.size.wrapping_mul(256).wrapping_add(2048);
-    if steps.checked_mul(spec.segments).is_none() {
+    if spec.segments > most_composed_segments(spec.size) {
         return Err(Unsupported::TooLong);
     }
     // A leader holds the blocks of all its ranks twice.

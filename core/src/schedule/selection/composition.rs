@@ -1,10 +1,11 @@
 //! Whether a schedule composed over the ranks of hosts is faster than a flat one, by closed forms.
 
-use super::{Choice, GroupModel, LinkModel, SEGMENTS, SlotModel, choose, ps};
+use super::cost::Cost;
+use super::{Choice, GroupModel, LinkModel, SlotModel, choose, most_segments, ps};
 use crate::collective::{CollectiveKind, CollectiveSpec};
 use crate::ids::Rank;
 use crate::schedule::hierarchy::Hierarchy;
-use crate::schedule::levels::algorithm_of_parts;
+use crate::schedule::levels::{algorithm_of_parts, most_composed_segments};
 use crate::schedule::{Algorithm, HierarchyOptions, Leaders, LowerTrees};
 
 /// Bytes up to which the rounds of a collective count more than its bytes. A flat schedule has rounds within hosts, too,
@@ -175,11 +176,12 @@ impl<T: AsRef<[u32]>> Hierarchy<T> {
     ) -> Option<(u32, Times)> {
         use CollectiveKind::{Allreduce, Broadcast, Reduce};
         let mut best = (choice.segments, self.times_of_choice(plan, lower, costs, choice)?);
+        let leaders = self.leaders(plan);
+        let cost = Cost::of(&choice.spec(&leaders, false), costs.1.per_host);
         let most = match plan.collective {
-            Broadcast | Reduce | Allreduce => plan.bytes.checked_div(plan.grain.max(1)).unwrap_or(1),
+            Broadcast | Reduce | Allreduce => most_segments(&cost, &leaders).min(most_composed_segments(plan.size)),
             _ => 1,
         };
-        let most = SEGMENTS.min(u32::try_from(most).unwrap_or(SEGMENTS));
         while let Some(segments) = best.0.checked_mul(2).filter(|segments| *segments <= most) {
             match self.times_of_choice(plan, lower, costs, &Choice { segments, ..*choice }) {
                 Some(times) if times.mean < best.1.mean => best = (segments, times),

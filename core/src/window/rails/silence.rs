@@ -4,22 +4,24 @@
 //! wait for a processor. Therefore it is probed together with the others: first the silent rail, then, at the same
 //! moment, each living one. When the peer answers over another rail only, and the silent one had twice as long as that
 //! took, a second such pair follows. When the peer answers that over the other rail only, too, the silent one is dead
-//! after a timeout since its second probe, after it had twice as long as the other took, and after a silence of three
-//! times the longest answer of late over any rail. An answer over it, or an acknowledgement of a segment that it carried,
-//! ends its silence. While no rail answers, the peer is silent, and no
-//! rail dies.
+//! after a timeout since its second probe, after it had twice as long as the other took, and when what it has not
+//! answered is twice as old as the longest answer of late over any rail, or as the delay that the loads and congestion
+//! control allow. An answer over it, or an acknowledgement of a segment that it carried, ends its silence. While no rail
+//! answers, the peer is silent, and no rail dies.
 //!
-//! What a rail carried moves at most three timeouts after it was cut if the others answer within a third of one: a
-//! timeout until it is silent, the first pair, a timeout since the second, and a probe for what has arrived.
+//! What a rail carried moves at most three timeouts after it was cut if the others answer within a third of one, or when
+//! twice the allowed delay is over, if that is longer: a timeout until it is silent, the first pair, a timeout since the
+//! second, and a probe for what has arrived.
 
 use super::state::{Standing, pairs};
-use super::{RailMask, Rails, bit};
+use super::{RailLoad, RailMask, Rails, bit};
 use crate::ids::Rail;
 use crate::time::Time;
 
-/// A rail is silent for this number of times the longest answer of late before it is dead: queues of other peers, which
-/// grow and shrink faster than a round trip is smoothed, make rails differ by more than a timeout.
-const PATIENCE: u32 = 3;
+/// What a rail does not answer is this number of times as old as the longest answer of late before the rail is dead:
+/// queues of other peers, which grow and shrink faster than a round trip is smoothed, make rails differ by more than a
+/// timeout.
+const PATIENCE: u32 = 2;
 
 impl<T: Time> Rails<'_, T> {
     /// Handles the timers that are due. Returns whether any was.
@@ -32,6 +34,7 @@ impl<T: Time> Rails<'_, T> {
                 continue;
             }
             is_due = true;
+            let was_silent = state.is_silent();
             let is_missing = |missed| missed >= pairs() || mutant!("rail_death_unpaired");
             let silence = T::since(now, state.silent_since).unwrap_or(u32::MAX);
             match state.standing {
@@ -47,13 +50,20 @@ impl<T: Time> Rails<'_, T> {
                 }
                 Standing::Silent { .. } | Standing::Alive => self.handle_silence(now, rail),
             }
+            // Segments have left the queues of a dead rail, or of a silent one by now: other peers need not wait for them.
+            if self.dead() & bit(rail) != 0 || was_silent && silence >= self.patience() {
+                self.unload(rail, u16::MAX);
+            }
         }
         is_due
     }
 
-    /// Units for which a rail has to be silent before it is dead.
+    /// Units for which a rail has to be silent before it is dead. Answers may take as long as a full rail, and as
+    /// congestion control, allow.
     fn patience(&self) -> u32 {
-        self.states.iter().map(|state| state.longest).max().unwrap_or(0).saturating_mul(PATIENCE)
+        let answers = self.states.iter().map(|state| state.longest.max(state.path.parameters.control.target()));
+        let longest = answers.chain(self.loads.iter().map(RailLoad::full_round_trip)).max();
+        longest.unwrap_or(0).saturating_mul(PATIENCE)
     }
 
     /// A rail that may be dead is given more time.

@@ -3,7 +3,6 @@
 use super::RailMask;
 use crate::path::{Path, PathParameters};
 use crate::time::Time;
-use crate::window::drain_time::DrainTime;
 use crate::window::probe_timer::{ProbeTimer, timeout};
 
 /// Timeouts without an answer before which no rail is dead of which no round trip was measured.
@@ -37,17 +36,20 @@ pub(super) enum Standing {
 pub struct RailState<T: Time> {
     pub(super) path: Path<T>,
     pub(super) timer: ProbeTimer<T>,
-    pub(super) drain: DrainTime<T>,
     /// When a segment was last posted.
     pub(super) posted: T::Stamp,
     /// Segments that are neither acknowledged nor lost.
     pub(super) in_flight: u16,
+    /// Those of them that the load counts: after a long silence they have left the rail's queues.
+    pub(super) loaded: u16,
     /// Segments that the present acknowledgement acknowledges first.
     pub(super) fresh: u16,
+    /// Those of them that are bulk.
+    pub(super) fresh_bulk: u16,
     /// The present acknowledgement shows losses.
     pub(super) has_lost: bool,
     pub(super) standing: Standing,
-    /// When it became silent.
+    /// When what it has not answered was sent, or else when it became silent.
     pub(super) silent_since: T::Stamp,
     /// The longest round trip and the longest answer to a probe of late, in units of 64 ns.
     pub(super) longest: u32,
@@ -65,10 +67,11 @@ impl<T: Time> RailState<T> {
     pub const FREE: Self = Self {
         path: Path::new(PathParameters::NONE),
         timer: ProbeTimer::IDLE,
-        drain: DrainTime::UNKNOWN,
         posted: T::ZERO,
         in_flight: 0,
+        loaded: 0,
         fresh: 0,
+        fresh_bulk: 0,
         has_lost: false,
         standing: Standing::Alive,
         silent_since: T::ZERO,
@@ -84,13 +87,23 @@ impl<T: Time> RailState<T> {
         self.in_flight
     }
 
+    /// Segments that the load counts.
+    #[cfg(debug_assertions)]
+    pub(crate) const fn loaded(&self) -> u16 {
+        self.loaded
+    }
+
     /// Whether it is dead: it gets no segments, and is probed.
-    pub const fn is_dead(&self) -> bool {
-        matches!(self.standing, Standing::Dead | Standing::Unproven)
+    pub fn is_dead(&self) -> bool {
+        match self.standing {
+            Standing::Dead => true,
+            Standing::Unproven => !mutant!("unproven_rail_used"),
+            Standing::Alive | Standing::Silent { .. } => false,
+        }
     }
 
     /// Whether it is dead and lived before.
-    pub(super) const fn has_died(&self) -> bool {
+    pub(crate) const fn has_died(&self) -> bool {
         matches!(self.standing, Standing::Dead)
     }
 
@@ -125,7 +138,7 @@ impl<T: Time> RailState<T> {
     }
 
     /// Whether its timer has to run: segments or a probe are unanswered, or it may come to life again.
-    pub(super) const fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.in_flight > 0 || self.timer.unanswered() > 0 || self.timer.wants_probe() || self.is_dead()
     }
 
@@ -142,7 +155,7 @@ impl<T: Time> RailState<T> {
     /// Its timer expired, and does not show that it is dead: a pair is to be sent.
     pub(super) fn begin_pair(&mut self, now: T::Instant) {
         if !self.is_silent() {
-            self.silent_since = T::stamp(now);
+            self.silent_since = if self.in_flight > 0 { self.posted } else { T::stamp(now) };
         }
         match self.standing {
             Standing::Silent { missed, .. } if missed < pairs() => {}

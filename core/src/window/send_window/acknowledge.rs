@@ -4,7 +4,7 @@ use super::{Acknowledged, SendWindow};
 use crate::ids::{Psn, Rail};
 use crate::path::Path;
 use crate::time::Time;
-use crate::window::rails::{ALL_RAILS, MAX_RAILS, RailMask, Rails, bit};
+use crate::window::rails::{MAX_RAILS, RailChoice, RailMask, Rails, bit};
 use crate::wire::{Acknowledgement, Echo};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
@@ -90,7 +90,7 @@ impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
         // ever more rarely (RFC 1122, §4.2.2.17), or the probes of waiting senders would crowd out the granted
         // segments.
         let progress = outcome.segments > 0 || answered && !self.is_acknowledged();
-        if self.is_acknowledged() && (!is_queued || self.has_room(rails, ALL_RAILS)) {
+        if self.is_acknowledged() && (!is_queued || self.has_room(rails, RailChoice::ANY)) {
             self.timer.disarm();
         } else if progress {
             self.timer.backoff = 0;

@@ -5,7 +5,7 @@ use crate::device::{DeviceQueue, Posting, Ticket};
 use crate::path::PathParameters;
 use crate::time::Nanos;
 use crate::window::congestion::CongestionControl;
-use crate::window::rails::{ALL_RAILS, RailState};
+use crate::window::rails::{RailChoice, RailLoad, RailRecords, RailState};
 use crate::wire::{Acknowledgement, Bitmap, Echo};
 
 type Window = SendWindow<Nanos, 8, 16>;
@@ -41,8 +41,9 @@ fn redundant_ack_has_the_effect_of_its_acknowledgement() {
         handle_piggybacked(&mut window, &mut path, 0, 0, 6);
         for i in 0..sent {
             let piece = SegmentRef { operation: i, part: 0 };
-            let segment =
-                window.push(0, piece, posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS).expect("six are granted");
+            let segment = window
+                .push(0, piece, posting(i + 1), &mut Rails::one(&mut path), RailChoice::ANY)
+                .expect("six are granted");
             if drains && i + 1 == sent {
                 window.return_credit(segment.psn);
             }
@@ -72,7 +73,7 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
     let push = |window: &mut Window, now| {
         let posting = posting(window.next().get() + 1);
         window
-            .push(now, SegmentRef::default(), posting, &mut Rails::one(&mut { PATH }), ALL_RAILS)
+            .push(now, SegmentRef::default(), posting, &mut Rails::one(&mut { PATH }), RailChoice::ANY)
             .expect("four are granted");
         window.handle_completed(posting.queue, posting.ticket);
     };
@@ -110,18 +111,19 @@ fn piggybacked_ack_is_timely_until_a_timeout_would_be_due() {
 fn acknowledgements_that_are_late_over_a_slow_rail_contradict_nothing() {
     /// Whether 40 such acknowledgements, each a timeout after the one before, contradict what was sent: one segment.
     fn contradict(count: usize, cumulative: u32) -> bool {
-        let (mut window, mut path, mut states) = (Window::new(Psn::new(7)), PATH, [RailState::FREE; 2]);
-        let states = &mut states[..count];
-        Rails::new(&mut path, states).start(PATH.parameters, 0);
+        let (mut window, mut path) = (Window::new(Psn::new(7)), PATH);
+        let (mut states, mut loads) = ([RailState::FREE; 2], [RailLoad::IDLE; 2]);
+        let (states, loads) = (&mut states[..count], &mut loads[..count]);
+        Rails::new(&mut path, RailRecords { states, loads }).start(PATH.parameters, 0);
         let mut acknowledge = |window: &mut Window, now, cumulative| {
-            let mut rails = Rails::new(&mut path, states);
+            let mut rails = Rails::new(&mut path, RailRecords { states, loads });
             window.handle_ack(now, &acknowledgement(cumulative, 4), false, Rail(0), &mut rails);
             rails.path(Rail(0)).timeout()
         };
         let timeout = acknowledge(&mut window, 0, 7);
-        let (mut path, mut states) = (PATH, [RailState::FREE; 2]);
-        let mut rails = Rails::new(&mut path, &mut states[..count]);
-        window.push(0, SegmentRef::default(), posting(1), &mut rails, ALL_RAILS).expect("four are granted");
+        let (mut path, mut states, mut loads) = (PATH, [RailState::FREE; 2], [RailLoad::IDLE; 2]);
+        let mut rails = Rails::new(&mut path, RailRecords { states: &mut states[..count], loads: &mut loads[..count] });
+        window.push(0, SegmentRef::default(), posting(1), &mut rails, RailChoice::ANY).expect("four are granted");
         window.handle_completed(DeviceQueue::Polled, Ticket(1));
         acknowledge(&mut window, 64, 8);
         while window.release().is_some() {}
@@ -140,12 +142,15 @@ fn acknowledgements_that_are_late_over_a_slow_rail_contradict_nothing() {
 fn late_answer_asks_again_only_for_what_a_dead_rail_carried() {
     /// Whether a probe is to be sent after the answer.
     fn asks_again(dies: bool) -> bool {
-        let (mut window, mut path, mut states) = (Window::new(Psn::new(0)), PATH, [RailState::FREE; 2]);
-        let mut rails = Rails::new(&mut path, &mut states);
+        let (mut window, mut path) = (Window::new(Psn::new(0)), PATH);
+        let (mut states, mut loads) = ([RailState::FREE; 2], [RailLoad::IDLE; 2]);
+        let mut rails = Rails::new(&mut path, RailRecords { states: &mut states, loads: &mut loads });
         rails.start(PATH.parameters, 0);
         window.handle_ack(0, &acknowledgement(0, 6), false, Rail(0), &mut rails);
         for i in 0..2 {
-            window.push(0, SegmentRef::default(), posting(i + 1), &mut rails, ALL_RAILS).expect("six are granted");
+            window
+                .push(0, SegmentRef::default(), posting(i + 1), &mut rails, RailChoice::ANY)
+                .expect("six are granted");
         }
         window.handle_completed(DeviceQueue::Polled, Ticket(2));
         if dies {
@@ -178,7 +183,7 @@ fn a_late_acknowledgement_that_shows_a_loss_halves_the_congestion_window() {
         path.rtt.sample(50);
         for i in 0..5 {
             window
-                .push(64, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS)
+                .push(64, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), RailChoice::ANY)
                 .expect("granted");
         }
         window.handle_completed(DeviceQueue::Polled, Ticket(5));
@@ -198,7 +203,7 @@ fn no_burst_leaves_before_a_lost_segment() {
     handle_piggybacked(&mut window, &mut path, 0, 0, 6);
     for i in 0..2 {
         window
-            .push(0, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), ALL_RAILS)
+            .push(0, SegmentRef::default(), posting(i + 1), &mut Rails::one(&mut path), RailChoice::ANY)
             .expect("six are granted");
     }
     window.handle_completed(DeviceQueue::Polled, Ticket(2));

@@ -4,13 +4,12 @@ use super::{Probe, SendWindow};
 use crate::ids::Rail;
 use crate::path::Path;
 use crate::time::Time;
-use crate::window::rails::{RailMask, Rails};
+use crate::window::rails::{RailChoice, Rails};
 
 impl<T: Time, const W: usize, const BITS: u32> SendWindow<T, W, BITS> {
-    /// Operations are queued, of which the first prefers the rails of `among`: if the window does not admit it, the timer
-    /// runs to probe for credit.
-    pub fn handle_queued(&mut self, now: T::Instant, rails: &Rails<'_, T>, among: RailMask) {
-        if !self.has_room(rails, among) && !mutant!("zero_credit_silent") {
+    /// Operations are queued: if the window does not admit the next segment, the timer runs to probe for credit.
+    pub fn handle_queued(&mut self, now: T::Instant, rails: &Rails<'_, T>, choice: RailChoice) {
+        if !self.has_room(rails, choice) && !mutant!("zero_credit_silent") {
             self.arm_if_idle(now, rails);
         }
     }
