@@ -153,6 +153,11 @@ impl<'a, T: Time> Rails<'a, T> {
         self.states.get_mut(usize::from(rail.0))
     }
 
+    /// The load of the rail.
+    fn load(&self, rail: Rail) -> RailLoad<T> {
+        self.loads.get(usize::from(rail.0)).copied().unwrap_or(RailLoad::IDLE)
+    }
+
     /// The load of the rail; `None` for an unknown one.
     fn load_mut(&mut self, rail: Rail) -> Option<&mut RailLoad<T>> {
         self.loads.get_mut(usize::from(rail.0))
@@ -183,9 +188,8 @@ impl<'a, T: Time> Rails<'a, T> {
 
     /// Of these rails the one whose queue empties first; where some rate is unknown, the one with the fewest segments.
     fn emptiest<'r>(&'r self, rails: impl Iterator<Item = (Rail, &'r RailState<T>)>) -> Option<Rail> {
-        let load = |rail: Rail| self.loads.get(usize::from(rail.0)).copied().unwrap_or_default();
-        let is_measured = self.usable().all(|(rail, _)| load(rail).is_measured());
-        let backlog = |rail: Rail| if is_measured { load(rail).backlog() } else { load(rail).in_flight() };
+        let is_measured = self.usable().all(|(rail, _)| self.load(rail).is_measured());
+        let backlog = |rail: Rail| if is_measured { self.load(rail).backlog() } else { self.load(rail).in_flight() };
         rails.min_by_key(|(rail, _)| backlog(*rail)).map(|(rail, _)| rail)
     }
 
@@ -195,13 +199,10 @@ impl<'a, T: Time> Rails<'a, T> {
     pub(super) fn choose<const W: usize>(&self, choice: RailChoice) -> Option<Rail> {
         let is_idle = || self.states.iter().all(|state| state.in_flight == 0) && !mutant!("full_rail_closed");
         let is_exempt = !choice.is_bulk || choice.among != ALL_RAILS || is_idle();
-        let is_closed = |rail: Rail, path: &Path<T>| {
-            let load = self.loads.get(usize::from(rail.0));
-            load.is_some_and(|load| load.is_closed(&path.parameters.control))
-        };
         let admits = |rail: Rail, state: &RailState<T>| {
             let path = &state.path;
-            path.congestion.admits(state.in_flight, W as u16) && (is_exempt || !is_closed(rail, path))
+            let is_closed = || self.load(rail).is_closed(&path.parameters.control);
+            path.congestion.admits(state.in_flight, W as u16) && (is_exempt || !is_closed())
         };
         self.emptiest(self.usable_among(choice.among).filter(|(rail, state)| admits(*rail, state)))
     }

@@ -256,6 +256,11 @@ fn multicast_pays_for_bytes_that_a_link_would_carry_several_times() {
     assert!(!multicast_pays(&call(CollectiveKind::Allgather, 8, 1 << 20), &link));
 }
 
+/// One level of groups: the group of each rank.
+fn groups_of(ranks: &[u32]) -> Hierarchy<Vec<u32>> {
+    Hierarchy::new(&[ranks], vec![0; Hierarchy::<Vec<u32>>::table_len(ranks.len(), 1)]).expect("groups")
+}
+
 /// So does it between the leaders of hosts, which forward the data in their hosts.
 #[test]
 fn multicast_between_hosts_pays_if_there_are_three() {
@@ -265,8 +270,7 @@ fn multicast_between_hosts_pays_if_there_are_three() {
         [(2, 1 << 20, false), (3, 1 << 20, true), (4, 16 << 10, true), (8, 64 << 10, true), (4, 8, false)]
     {
         let inner: Vec<u32> = (0..hosts * 4).map(|rank| rank / 4).collect();
-        let table = vec![0; Hierarchy::<Vec<u32>>::table_len(inner.len(), 1)];
-        let groups = Hierarchy::new(&[&inner], table).expect("groups");
+        let groups = groups_of(&inner);
         let plan = call(CollectiveKind::Broadcast, hosts * 4, bytes);
         let lower = LowerTrees { ports: 1, radix: 2 };
         assert_eq!(groups.multicast_pays(&plan, lower, &near, &far), expected, "{hosts} hosts, {bytes} bytes");
@@ -314,8 +318,7 @@ fn vectors_are_cut_into_segments_that_overlap_between_groups() {
     let lower = LowerTrees { ports: 1, radix: 2 };
     let far = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
     let near = GroupModel::from(LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 2000, ..far });
-    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(8, 1)];
-    let groups = Hierarchy::new(&[&[0, 0, 0, 0, 1, 1, 1, 1]], table).expect("groups");
+    let groups = groups_of(&[0, 0, 0, 0, 1, 1, 1, 1]);
     let segments = |kind, bytes, least| {
         let plan = call(kind, 8, bytes);
         let choice = Choice { segments: least, ..choose(&groups.leaders(&plan), false, &far) };
@@ -334,8 +337,7 @@ fn composing_a_reduce_pays_for_those_that_do_not_lead() {
     let lower = LowerTrees { ports: 1, radix: 2 };
     let far = LinkModel { ps_per_byte: 8000, per_host: 1, ..LINKS[4] };
     let near = GroupModel::from(LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 500, ..far });
-    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(8, 1)];
-    let groups = Hierarchy::new(&[&[0, 0, 1, 1, 2, 2, 3, 3]], table).expect("groups");
+    let groups = groups_of(&[0, 0, 1, 1, 2, 2, 3, 3]);
     let pays = |kind| groups.pays(&call(kind, 8, 1 << 20), lower, (&near, &far), Some(Leaders::One));
     assert_eq!([CollectiveKind::Reduce, CollectiveKind::Allreduce].map(pays), [true, false]);
 }
@@ -346,9 +348,7 @@ fn a_choice_of_leaders_counts_in_whether_composing_pays() {
     let lower = LowerTrees { ports: 1, radix: 2 };
     let far = LinkModel { per_host: 1, ..LINKS[4] };
     let near = LinkModel { latency_ns: 1000, overhead_ns: 400, ps_per_byte: 200, ..far };
-    let groups: Vec<u32> = (0..32).map(|rank| rank / 8).collect();
-    let table = vec![0; Hierarchy::<Vec<u32>>::table_len(32, 1)];
-    let groups = Hierarchy::new(&[&groups], table).expect("groups");
+    let groups = groups_of(&(0..32).map(|rank| rank / 8).collect::<Vec<_>>());
     let pays = |bytes: usize, leaders| {
         groups.pays(&call(CollectiveKind::Allreduce, 32, bytes), lower, (&near.into(), &far), leaders)
     };

@@ -89,6 +89,7 @@ where
     /// A sender and the records of its rails: none if there is one rail.
     #[inline]
     pub(in crate::endpoint) fn with_rails(&mut self, i: u32) -> Option<(&mut Sender<T, W, BITS>, RailRecords<'_, T>)> {
+        #[cfg(not(feature = "optimize_for_size"))]
         let states = states_of(self.rail_count(), i);
         let sender = self.records.as_mut().get_mut(i as usize)?;
         #[cfg(not(feature = "optimize_for_size"))]
@@ -96,7 +97,6 @@ where
             let states = self.rails.as_mut().get_mut(states).unwrap_or_default();
             return Some((sender, RailRecords { states, loads: &mut self.loads }));
         }
-        let _ = states;
         Some((sender, RailRecords::none()))
     }
 
@@ -105,10 +105,14 @@ where
         self.rails.as_ref()
     }
 
+    /// The states of one of several rails, of all senders.
+    fn states_over(&self, rail: Rail) -> impl Iterator<Item = &RailState<T>> {
+        self.rails.as_ref().iter().skip(usize::from(rail.0)).step_by(usize::from(self.rail_count()))
+    }
+
     /// Whether the rail to some peer has died.
     pub(in crate::endpoint) fn has_died(&self, rail: Rail) -> bool {
-        let mut states = self.rails.as_ref().iter().skip(usize::from(rail.0)).step_by(usize::from(self.rail_count()));
-        states.any(RailState::has_died)
+        self.states_over(rail).any(RailState::has_died)
     }
 
     /// The states of a sender's rails: none if there is one rail.
@@ -121,9 +125,8 @@ where
     pub(in crate::endpoint) fn loads_agree(&self) -> bool {
         #[cfg(not(feature = "optimize_for_size"))]
         let agree = (0_u8..).zip(&self.loads).all(|(rail, load)| {
-            let states = self.rails.as_ref().iter().skip(usize::from(rail)).step_by(usize::from(self.rail_count()));
-            let sum = states.fold(0_u32, |sum, state| sum.wrapping_add(u32::from(state.loaded())));
-            rail >= self.rail_count() || sum == load.in_flight()
+            let counted = self.states_over(Rail(rail)).map(|state| u32::from(state.loaded()));
+            rail >= self.rail_count() || counted.fold(0, u32::wrapping_add) == load.in_flight()
         });
         #[cfg(feature = "optimize_for_size")]
         let agree = true;

@@ -102,12 +102,6 @@ impl<T: Time> RailLoad<T> {
     }
 }
 
-impl<T: Time> Default for RailLoad<T> {
-    fn default() -> Self {
-        Self::IDLE
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use unisono_core::collective::{CollectiveKind, CollectiveSpec};
+use unisono_core::collective::CollectiveSpec;
 use unisono_core::schedule::{
     Algorithm, Choice, GroupLevels, HierarchicalPlan, HierarchyOptions, Leaders, choose_with,
 };
@@ -150,12 +150,13 @@ impl Tuning {
         if over.uses_slots(plan, composition.means) && decision.choice.segments > 1 && self.leaders.given().is_none() {
             options.leaders = Leaders::One;
         }
-        // An allreduce in segments would not use the slots that are asked for.
-        let keeps_slots = composition.means == GroupMeans::Slots && plan.collective == CollectiveKind::Allreduce;
-        let is_modelled = matches!(decision.selected_by, SelectedBy::Model | SelectedBy::Only);
-        if is_modelled && options.leaders == Leaders::One && !keeps_slots {
-            let choice = &mut decision.choice;
-            choice.segments = self.hierarchy_segments(plan, carrier, over, composition.means, choice);
+        if matches!(decision.selected_by, SelectedBy::Model | SelectedBy::Only) && options.leaders == Leaders::One {
+            let segments = self.hierarchy_segments(plan, carrier, over, composition.means, &decision.choice);
+            let cut = Choice { segments, ..decision.choice };
+            // Slots that are asked for are not given up for segments.
+            if composition.means != GroupMeans::Slots || cut.spec(plan, varying).can_have_group_steps() {
+                decision.choice = cut;
+            }
         }
         Composed::new((decision, composition), (plan, varying), (over, options), segments, group_levels)
     }
